@@ -16,6 +16,7 @@ from benchmarks import sites
 from benchmarks.measure import Aim, Variants, percentile, progress, report
 from gpulease.policy.model import Snapshot
 from gpulease.policy.planner import plan
+from gpulease.service.app import spare_the_collector
 
 #: Seconds that a plan may take at most.
 AIM = 0.1
@@ -29,6 +30,7 @@ async def measure(rounds: int, scale: float) -> dict[str, Any]:
 
 
 def _measure(rounds: int, scale: float) -> dict[str, Any]:
+    spare_the_collector()  # as the service does
     size = {
         "requests": max(10, int(sites.REQUESTS * scale)),
         "gpus": max(sites.EACH, int(sites.GPUS * scale)),

@@ -7,14 +7,14 @@ the refusal of what limits would keep waiting for ever.  Refuses to know devices
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from gpulease.errors import GPULeaseError
 from gpulease.policy import budgets, queue
 from gpulease.policy.model import Bound, Lease, PolicyDocument, Snapshot
-from gpulease.policy.projects import Project
+from gpulease.policy.projects import Bounds
 from gpulease.texts import Text, counted
 
 #: Why a request waits that a bound of the site's has no room for.
@@ -45,8 +45,7 @@ class Limits:
         self._servers: dict[tuple[str, str], int] = defaultdict(int)
         #: project, person, pool -> units
         self._mine: dict[tuple[str, str, str], int] = defaultdict(int)
-        self._units: dict[tuple[str, str], _Units] = {}  # of a project in a pool
-        self._rules: dict[tuple[str, str], _Rules] = {}  # of a project, for a class
+        self._units: dict[tuple[str, str], int] = defaultdict(int)  # of a project in a pool
         for lease in held:
             self.grant(lease)
 
@@ -62,37 +61,43 @@ class Limits:
         self._users[lease.user] += 1
         self._servers[lease.user, lease.server] += 1
         if self._shared:
-            rules = self._rules_of(lease)
+            pool, bounds = self._pool_of(lease), self._bounds_of(lease)
             units = len(lease.devices) or lease.count
-            if rules.home.bounds_people:
-                self._mine[rules.home.name, lease.user, rules.pool] += units
-            for counter in rules.counters:
-                counter.units += units
+            if bounds.home.bounds_people:
+                self._mine[bounds.home.name, lease.user, pool] += units
+            for name in bounds.counted:
+                self._units[name, pool] += units
 
-    def looked_through(
-        self, requests: Iterable[Lease], now: datetime, *, granting: bool = False
-    ) -> Iterator[tuple[Lease, str | None]]:
-        """Yield what ``kept_waiting`` says of each request; ``granting`` counts who could start.
+    def parted(self, group: Sequence[Lease]) -> tuple[Sequence[Lease], Sequence[Lease]]:
+        """Return those of requests that want the same whom no limit touches, and the others.
 
-        Most of a long queue are the first of their people and in a project without limits.
+        Most of a long queue ask alone, hold nothing, and are in a project without limits.
         """
-        users, rules, plain = self._users, self._rules, not self.bounds and not self._unpaid
-        for request in requests:
-            known = rules.get((request.project, request.gpu_class)) if self._shared else None
-            if (
-                plain
-                and request.server_ready
-                and request.not_before is None
-                and request.user not in users
-                and not request.in_quota_only
-                and not (self._shared and (known is None or known.bounding))
-            ):
-                why = None
-            else:
-                why = kept_waiting(request, now, self)
-            if granting and why is None and not request.kept:
-                self.grant(request)
-            yield request, why
+        if not self._touches_nobody(group[0]):
+            return (), group
+        users = self._users
+        free = [request for request in group if request.user not in users]
+        if len(free) == len(group):
+            return group, ()
+        return free, [request for request in group if request.user in users]
+
+    def _touches_nobody(self, request: Lease) -> bool:
+        """Whether a request could be above no limit but that of its person."""
+        plain = request.server_ready and request.not_before is None and not request.in_quota_only
+        if not plain or self.bounds or self._unpaid:
+            return False
+        return not (self._shared and self._bounds_of(request).bounding)
+
+    def one_by_one(self, groups: Iterable[Sequence[Lease]], now: datetime) -> Iterator[Lease]:
+        """Yield the requests of groups that could start one after the other, first come first.
+
+        Each counts as granted for those after it.
+        """
+        for request in queue.in_order([group for group in groups if group]):
+            if kept_waiting(request, now, self) is None:
+                yield request
+                if not request.kept:
+                    self.grant(request)
 
     def start(self, lease: Lease) -> None:
         """Count a lease that this plan starts, as the class it is served by."""
@@ -124,36 +129,21 @@ class Limits:
             return "no_budget"
         if not self._shared:
             return ""
-        rules = self._rules_of(lease)
-        return self._of_project(lease, rules) if rules.bounding or lease.in_quota_only else ""
+        bounds = self._bounds_of(lease)
+        return self._of_project(lease) if bounds.bounding or lease.in_quota_only else ""
 
-    def _rules_of(self, lease: Lease) -> _Rules:
-        key = lease.project, lease.gpu_class
-        found = self._rules.get(key)
-        if found is None:
-            gpu_class = self._classes.get(lease.gpu_class)
-            pool = gpu_class.pool if gpu_class is not None else ""
-            found = self._rules[key] = self._new_rules(lease.project, pool)
-        return found
+    def _bounds_of(self, lease: Lease) -> Bounds:
+        return self._policy.projects.bounds(lease.project, self._pool_of(lease))
 
-    def _new_rules(self, name: str, pool: str) -> _Rules:
-        projects = self._policy.projects
-        home = projects.home(name)
-        counters = [
-            (self._units.setdefault((each.name, pool), _Units()), each.share(pool).limit)
-            for each in projects.above(home)
-        ]
-        limits = tuple([(counter, limit) for counter, limit in counters if limit is not None])
-        # A department's units matter where they are bounded, a project's to who keeps to its quota.
-        counted = [c for n, (c, limit) in enumerate(counters) if not n or limit is not None]
-        bounding = bool(limits) or home.bounds_people
-        return _Rules(home, pool, limits, tuple(counted), bounding)
+    def _pool_of(self, lease: Lease) -> str:
+        gpu_class = self._classes.get(lease.gpu_class)
+        return gpu_class.pool if gpu_class is not None else ""
 
     def within(self, request: Lease) -> Lease:
         """Return a request with as many devices as its limits have room for, if it allows fewer."""
         if not (request.min_count and (self._shared or self.bounds)) or request.kept:
             return request
-        rooms = self._rooms(request, self._rules_of(request)) if self._shared else ()
+        rooms = self._rooms(request) if self._shared else ()
         room = min((left for _, left in rooms), default=request.count)
         count = request.fit(max(room, request.min_count))
         while count > request.least and self._bound(request, count) is not None:
@@ -164,45 +154,24 @@ class Limits:
         """Return the limit that leaves a lease the fewest units, and how many; ``None``: none."""
         if not self._shared:
             return None
-        rooms = self._rooms(lease, self._rules_of(lease))
+        rooms = self._rooms(lease)
         return min(rooms, key=lambda room: room[1], default=None)
 
-    def _of_project(self, lease: Lease, rules: _Rules) -> str:
-        rooms = self._rooms(lease, rules)
-        return next((why for why, left in rooms if left < lease.least), "")
+    def _of_project(self, lease: Lease) -> str:
+        return next((why for why, left in self._rooms(lease) if left < lease.least), "")
 
-    def _rooms(self, lease: Lease, rules: _Rules) -> Iterator[tuple[str, int]]:
+    def _rooms(self, lease: Lease) -> Iterator[tuple[str, int]]:
         """Yield each limit that bounds a lease in its project, and how many units it leaves it."""
-        home, pool = rules.home, rules.pool
+        bounds, pool = self._bounds_of(lease), self._pool_of(lease)
+        home = bounds.home
         member = home.member(lease.user).limit
         if member is not None:
             yield "member_limit", member - self._mine[home.name, lease.user, pool]
-        for counter, limit in rules.limits:
-            yield "project_limit", limit - counter.units
+        for name, limit in bounds.limits:
+            yield "project_limit", limit - self._units[name, pool]
         if lease.in_quota_only:
             own = self._policy.projects.guarantee(home, pool)
-            yield "quota_only", own - rules.counters[0].units
-
-
-@dataclass(slots=True)
-class _Units:
-    """How many units a project holds of a pool."""
-
-    units: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class _Rules:
-    """What bounds the leases of one project in one pool.
-
-    ``counters``: what their units add to, the project's own first.
-    """
-
-    home: Project
-    pool: str
-    limits: tuple[tuple[_Units, int], ...]
-    counters: tuple[_Units, ...]
-    bounding: bool
+            yield "quota_only", own - self._units[bounds.counted[0], pool]
 
 
 def kept_waiting(lease: Lease, now: datetime, limits: Limits) -> str | None:

@@ -9,7 +9,7 @@ A *request* and the *lease* it becomes are one record, ``Lease``: it begins ``qu
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
@@ -185,6 +185,21 @@ class Lease:
     charged_until: datetime | None = None  # of the last stretch that is over
     charge_estimated: bool = False  # its end is when something was heard of it last
     version: int = 1
+
+    @cached_property
+    def wish(self) -> Hashable:
+        """What requests have in common that are alike but for who asks, and since when.
+
+        It is worked out once for each record, so a queue is sorted by what changed in it.
+        """
+        plain = self.server_ready and self.not_before is None and not self.kept
+        wanted = self.gpu_class, self.project, self.needs, self.count, self.nodes
+        return *wanted, self.min_count, self.steps, self.in_quota_only, self.batch, plain
+
+    @cached_property
+    def place(self) -> tuple[float, int, str]:
+        """Where it stands among all that wait: by its ticket, as numbers that sort quickly."""
+        return self.ticket[0].timestamp(), self.ticket[1], self.id
 
     @property
     def per_node(self) -> int:

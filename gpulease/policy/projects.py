@@ -129,6 +129,23 @@ class Project:
         return self._people.get(user, self.members)
 
 
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What bounds the leases of one project in one pool.
+
+    Attributes:
+        home: the project.
+        limits: project or department -> the most it may hold, from itself upwards.
+        counted: whose units are counted, itself first.
+        bounding: whether there is any limit, of its people's as well.
+    """
+
+    home: Project
+    limits: tuple[tuple[str, int], ...]
+    counted: tuple[str, ...]
+    bounding: bool
+
+
 @dataclass(frozen=True)
 class Projects:
     """All projects of a document, in its order, and how past use counts.
@@ -163,6 +180,10 @@ class Projects:
 
     @cached_property
     def _paths(self) -> dict[str, tuple[Project, ...]]:
+        return {}
+
+    @cached_property
+    def _bounds(self) -> dict[tuple[str, str], Bounds]:
         return {}
 
     @cached_property
@@ -204,6 +225,19 @@ class Projects:
         while (parent := self.by_name.get(found[-1].parent)) is not None:
             found.append(parent)
         return self._paths.setdefault(project.name, tuple(found))
+
+    def bounds(self, name: str, pool: str) -> Bounds:
+        """Return what bounds the leases in one pool that are charged to the project of a name."""
+        known = self._bounds.get((name, pool))
+        if known is not None:
+            return known
+        home = self.home(name)
+        above = [(each.name, each.share(pool).limit) for each in self.above(home)]
+        limits = tuple([(each, limit) for each, limit in above if limit is not None])
+        # A department's units matter where they are bounded, a project's to who keeps to its quota.
+        counted = tuple([x for n, (x, limit) in enumerate(above) if not n or limit is not None])
+        found = Bounds(home, limits, counted, bool(limits) or home.bounds_people)
+        return self._bounds.setdefault((name, pool), found)
 
     def guarantee(self, project: Project, pool: str) -> int:
         """Return what is guaranteed of a pool: a department has at least what its projects have."""

@@ -6,10 +6,11 @@ Refuses to know devices, and whose turn it is where projects share them (``fairn
 from __future__ import annotations
 
 from bisect import insort
-from collections import Counter
-from collections.abc import Mapping, Sequence, Set
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Mapping, Sequence, Set
 from dataclasses import replace
 from datetime import datetime
+from itertools import chain
 from operator import attrgetter
 from typing import TypeVar
 
@@ -26,7 +27,7 @@ def order(lease: Lease) -> tuple[tuple[datetime, int], str]:
 
 
 #: The same as ``order``, for whole queues.
-_ORDER = attrgetter("ticket", "id")
+_ORDER = attrgetter("place")
 
 
 @once
@@ -123,15 +124,48 @@ def pool_of(snapshot: Snapshot, lease: Lease) -> str:
 
 
 @once
+def alike(snapshot: Snapshot) -> Sequence[Sequence[Lease]]:
+    """Return the queued requests in groups of which all want the same (``Lease.wish``).
+
+    Most of what is to be said of a request is said of its group: of a long queue a plan costs the
+    groups.  Within each it is first come first; a group whose first is first.
+    """
+    found: defaultdict[Hashable, list[Lease]] = defaultdict(list)
+    for request in waiting(snapshot):
+        found[request.wish].append(request)
+    return list(found.values())
+
+
+@once
+def groups_by_pool(snapshot: Snapshot) -> Mapping[str, Sequence[Sequence[Lease]]]:
+    """Return the groups of ``alike`` by pool; a pool whose first is first."""
+    found: dict[str, list[Sequence[Lease]]] = {}
+    classes = snapshot.policy.by_name
+    for group in alike(snapshot):
+        gpu_class = classes.get(group[0].gpu_class)
+        if gpu_class is not None:
+            found.setdefault(gpu_class.pool, []).append(group)
+            continue
+        apart: dict[str, list[Lease]] = {}  # its class is gone: each belongs where its devices are
+        for request in group:
+            apart.setdefault(pool_of(snapshot, request), []).append(request)
+        for pool, requests in apart.items():
+            found.setdefault(pool, []).append(requests)
+    first = {pool: min(order(group[0]) for group in groups) for pool, groups in found.items()}
+    return {pool: found[pool] for pool in sorted(found, key=first.__getitem__)}
+
+
+def in_order(groups: Sequence[Sequence[Lease]]) -> Sequence[Lease]:
+    """Return the requests of several groups, first come first."""
+    if len(groups) == 1:
+        return groups[0]
+    return sorted(chain.from_iterable(groups), key=_ORDER)
+
+
+@once
 def by_pool(snapshot: Snapshot) -> Mapping[str, Sequence[Lease]]:
     """Return the queued requests of each pool, first come first; a pool whose first is first."""
-    found: dict[str, list[Lease]] = {}
-    classes = snapshot.policy.by_name
-    for request in waiting(snapshot):
-        gpu_class = classes.get(request.gpu_class)
-        pool = gpu_class.pool if gpu_class is not None else pool_of(snapshot, request)
-        known = found.get(pool)
-        if known is None:
-            known = found[pool] = []
-        known.append(request)
-    return found
+    groups = groups_by_pool(snapshot)
+    if len(groups) == 1:
+        return dict.fromkeys(groups, waiting(snapshot))
+    return {pool: in_order(found) for pool, found in groups.items()}

@@ -185,7 +185,7 @@ def test_a_long_queue_costs_less_than_its_length_in_sorting() -> None:
     short, long = (steps(plan, long_queue(number)) for number in (200, 2000))
     assert long <= 11 * short, f"{short} steps for 200, {long} for 2,000"
     each = (long - short) / 1800
-    assert each < 300, f"{each:.0f} steps for each request that nothing can be done for"
+    assert each < 180, f"{each:.0f} steps for each request that nothing can be done for"
 
 
 @pytest.mark.parametrize("number", [60, 4000])

@@ -6,7 +6,9 @@ holds what comes free until it has them all.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence, Set
+from functools import lru_cache
 from math import floor, log2
 
 from gpulease.policy import limits, queue
@@ -49,8 +51,8 @@ def holds(snapshot: Snapshot, ending: frozenset[str] = frozenset()) -> Mapping[s
     }
     bounds = limits.Limits.of(snapshot, bounds=True)
     for line in lines(snapshot):
-        here = {queue.pool_of(snapshot, each) for each in line.all} & pools.keys()
-        nominees = {each.id for each in line.all if each.id in claims}
+        here = {queue.pool_of(snapshot, group[0]) for group in line.groups} & pools.keys()
+        nominees = {x.id for group in line.groups for x in group if x.id in claims}
         for request in line:
             nominees.discard(request.id)
             if request.kept:
@@ -138,13 +140,20 @@ def _nominated(snapshot: Snapshot) -> tuple[dict[str, int], set[str]]:
 
 def gathers(request: Lease, snapshot: Snapshot) -> bool:
     """Whether it is the turn of a request for several devices to hold what comes free."""
-    if request.count < 2 or stands_back(request, snapshot):
+    if request.count < 2 or (request.batch and stands_back(request, snapshot)):
         return False
     waited = (snapshot.now - request.ticket[0]).total_seconds()
     most = snapshot.policy.gang_hold_max
     if waited <= 0 or most <= 0:
         return False
-    doubled = max(0, floor(log2(most / GATHER_TURN)) + 1)  # turns until they are as long as may be
-    rest = waited - GATHER_TURN * (2**doubled - 1)
-    turn = int(log2(waited / GATHER_TURN + 1)) if rest < 0 else doubled + int(rest // most)
+    doubled = _doubled_turns(most)
+    rest = waited - doubled[-1]
+    turn = bisect_right(doubled, waited) - 1 if rest < 0 else len(doubled) - 1 + int(rest // most)
     return turn % 2 == 1
+
+
+@lru_cache(maxsize=16)
+def _doubled_turns(most: float) -> tuple[float, ...]:
+    """Return when each turn begins (seconds) until they are as long as may be."""
+    number = max(0, floor(log2(most / GATHER_TURN)) + 1)
+    return tuple([GATHER_TURN * (2**n - 1) for n in range(number + 1)])

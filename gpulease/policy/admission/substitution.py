@@ -7,9 +7,13 @@ fall-back.  Refuses to know why the request waits.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import replace
 
 from gpulease.policy import queue
+from gpulease.policy.admission.kinds import Kinds
+from gpulease.policy.admission.left import Left
+from gpulease.policy.admission.outcome import Admission
 from gpulease.policy.capacity import fitting
 from gpulease.policy.capacity.inventory import Inventory
 from gpulease.policy.model import Device, GPUClass, Lease, PolicyDocument
@@ -56,3 +60,45 @@ def substitute(
         if number:
             return other, chosen[:number]
     return None
+
+
+def substitutes(
+    left: Left, kinds: Kinds, outcome: Admission
+) -> Iterator[tuple[Lease, GPUClass, list[Device]]]:
+    """Yield who lacks a device that does not come free by itself, in turn, with a fall-back.
+
+    Args:
+        left: what is left once everybody was served who asked for it; less after each.
+        kinds: the kinds of requests.
+        outcome: who lacks what.
+    """
+    policy = left.snapshot.policy
+    falls = {name for name, each in policy.by_name.items() if each.fallback}
+    if not falls or not any(left.free.values()):
+        return
+
+    def kind_of(request: Lease) -> Hashable:
+        return kinds.of(request), policy.projects.home(request.project).classes
+
+    lacking = (x for _, group in outcome.lacking for x in group if x.gpu_class in falls)
+    opened = {kind_of(request) for request in lacking}
+    for want in outcome.unmet() if opened else ():
+        request = want.request
+        kind = kind_of(request)
+        if kind not in opened or min(want.missing.values(), default=1) == 0:
+            continue
+        near = left.snapshot.preferred_nodes.get(request.id, "")
+        other = substitute(policy, request, left.free, near)
+        if other is None or left.doors.refusal(served_by(request, other[0]), other[0].pool):
+            opened.discard(kind)
+            if not opened:
+                break
+            continue
+        yield request, *other
+
+
+def served_by(request: Lease, gpu_class: GPUClass) -> Lease:
+    """Return a request as it would be served by a class."""
+    if request.gpu_class == gpu_class.name:
+        return request
+    return replace(request, gpu_class=gpu_class.name)

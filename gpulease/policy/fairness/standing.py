@@ -8,7 +8,7 @@ guaranteed to their own project, which covers its reservation first.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import log
 
@@ -236,6 +236,10 @@ class Tree:
         home = self._projects.home(lease.project)
         return self._nodes.get(home.name) or self._node(home)
 
+    def named(self, name: str) -> Node:
+        """Return the node of a project that a lease is charged to (``project``), by its name."""
+        return self._nodes[name]
+
     def leaf(self, lease: Lease, *, spent: bool) -> Node:
         """Return the node of a lease's holder in the project that it is charged to."""
         node = self.project(lease, spent=spent)
@@ -250,10 +254,10 @@ class Tree:
             each.held += units
 
     def wait(self, requests: Sequence[Lease], *, spent: bool) -> None:
-        """Count requests of one project; before anybody's share is asked for."""
+        """Count requests that want the same; before anybody's share is asked for."""
         node = self.project(requests[0], spent=spent)
         self._people[node.name].waiting.extend(requests)
-        node.waiting += sum([request.count for request in requests])
+        node.waiting += requests[0].count * len(requests)
 
     def use(self, project: Project, user: str, part: float) -> None:
         """Count past use, a part of the pool's capacity; before anybody's share is asked for."""
@@ -291,18 +295,12 @@ def standing(snapshot: Snapshot) -> Mapping[str, Tree]:
         units_held = units_that_stay(snapshot, lease) if tree is not None else 0
         if tree is not None and units_held:
             tree.hold(lease, units_held, spent=lease.id in over)
-    asked: dict[tuple[str, str, bool], list[Lease]] = {}
-    for request in admissible(snapshot):
-        key = request.gpu_class, request.project, request.id in over
-        known = asked.get(key)
-        if known is None:
-            known = asked[key] = []
-        known.append(request)
-    for (name, _, spent), requests in asked.items():
-        gpu_class = snapshot.policy.by_name.get(name)
+    for group in startable(snapshot):
+        gpu_class = snapshot.policy.by_name.get(group[0].gpu_class)
         tree = trees.get(gpu_class.pool if gpu_class is not None else "")
         if tree is not None:
-            tree.wait(requests, spent=spent)
+            for requests, spent in by_spent(group, over):
+                tree.wait(requests, spent=spent)
     there = capacity.in_service(snapshot)
     units = {pool: len(there.get(pool, ())) - reserved.get(pool, 0) for pool in pools}
     _count_use(snapshot, trees, units)
@@ -310,6 +308,19 @@ def standing(snapshot: Snapshot) -> Mapping[str, Tree]:
         there_for_all = max(0, units[pool])
         tree.root.settle(there_for_all, float(there_for_all))
     return trees
+
+
+def by_spent(
+    group: Sequence[Lease], over: Container[str]
+) -> Iterator[tuple[Sequence[Lease], bool]]:
+    """Yield the requests of a group whose budget is used up, and the others."""
+    if not over:
+        yield group, False
+        return
+    for spent in (False, True):
+        found = [request for request in group if (request.id in over) is spent]
+        if found:
+            yield found, spent
 
 
 def units_of(lease: Lease) -> int:
@@ -337,11 +348,37 @@ def units_that_stay(snapshot: Snapshot, lease: Lease) -> int:
 
 
 @once
-def admissible(snapshot: Snapshot) -> tuple[Lease, ...]:
-    """Return the requests that could start if everything were free, first come first."""
-    bounds, requests = limits.Limits.of(snapshot), queue.waiting(snapshot)
-    looked = bounds.looked_through(requests, snapshot.now, granting=True)
-    return tuple([request for request, why in looked if why is None])
+def startable(snapshot: Snapshot) -> Sequence[Sequence[Lease]]:
+    """Return the requests that could start if everything were free, in groups that want the same.
+
+    Those whom no limit touches are not counted one by one: they ask alone, and nobody in their
+    project keeps to its quota.
+    """
+    bounds, number = limits.Limits.of(snapshot), queue.waiting_of(snapshot)
+    home = snapshot.policy.projects.home
+    quotas = {home(x[0].project).name for x in queue.alike(snapshot) if x[0].in_quota_only}
+    found, rest = list[Sequence[Lease]](), list[Sequence[Lease]]()
+    for group in queue.alike(snapshot):
+        counts = quotas and home(group[0].project).name in quotas
+        free, others = ((), group) if counts else bounds.parted(group)
+        alone = [request for request in free if number[request.user] == 1]
+        if len(alone) < len(free):
+            others = [*others, *[request for request in free if number[request.user] > 1]]
+        found.append(alone)
+        rest.append(others)
+    counted: dict[Hashable, list[Lease]] = {}
+    for request in bounds.one_by_one(rest, snapshot.now):
+        counted.setdefault(request.wish, []).append(request)
+    return [group for group in (*found, *counted.values()) if group]
+
+
+@once
+def blocked(snapshot: Snapshot) -> frozenset[str]:
+    """Return the requests that could not start though everything were free."""
+    could = startable(snapshot)
+    if sum(map(len, could)) == len(queue.waiting(snapshot)):
+        return frozenset()
+    return queue.waiting_ids(snapshot).difference(x.id for group in could for x in group)
 
 
 def _reserved(snapshot: Snapshot) -> tuple[dict[str, int], dict[str, dict[str, int]]]:

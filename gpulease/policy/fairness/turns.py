@@ -12,13 +12,14 @@ ten asks for some dozen.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from datetime import datetime
-from heapq import heapify, heappop, heapreplace
+from functools import partial
+from heapq import heapify, heappop, heappush, heapreplace
 
 from gpulease.policy import budgets, queue
 from gpulease.policy.batch import stands_back
-from gpulease.policy.fairness.standing import Node, Tree, admissible, standing
+from gpulease.policy.fairness.standing import Node, blocked, by_spent, standing
 from gpulease.policy.memo import once
 from gpulease.policy.model import Lease, Snapshot
 
@@ -26,20 +27,31 @@ _Key = tuple[bool, float, datetime, int, str]
 
 
 class Line:
-    """Requests in the order in which they are served; to be gone through often.
+    """The requests of a pool in the order in which they are served; to be gone through often.
 
-    ``all``: the same ones, first come first.  ``pool``: of all of them, ``None`` for several.
+    Attributes:
+        groups: the same ones, in groups that want the same.
+        pool: of all of them, ``None`` for several.
     """
 
-    def __init__(self, all_: Sequence[Lease], source: Iterable[Lease], pool: str | None) -> None:
-        self.all, self.pool = all_, pool
-        self._source = iter(source)
+    def __init__(
+        self,
+        groups: Sequence[Sequence[Lease]],
+        pool: str | None,
+        source: Callable[[], Iterable[Lease]],
+        back: Set[str] = frozenset(),
+    ) -> None:
+        self.groups, self.pool = groups, pool
+        self._begin, self._back = source, back
+        self._source: Iterator[Lease] | None = None
         self._known: list[Lease] = []
 
     def __iter__(self) -> Iterator[Lease]:
         at = 0
         while True:
             if at == len(self._known):
+                if self._source is None:
+                    self._source = iter(_people_first(self._begin(), self._back))
                 following = next(self._source, None)
                 if following is None:
                     return
@@ -51,29 +63,17 @@ class Line:
 @once
 def lines(snapshot: Snapshot) -> Sequence[Line]:
     """Return the queues that are served one after the other: one of each pool, or one for all."""
-    trees = standing(snapshot)
-    back = frozenset(
-        [x.id for x in queue.waiting(snapshot) if x.batch and stands_back(x, snapshot)]
-    )
-    if not trees:
-        requests = queue.waiting(snapshot)
-        return [Line(requests, _people_first(requests, back), None)]
-    over = budgets.exhausted(snapshot)
-    startable = frozenset([request.id for request in admissible(snapshot)])
+    runs = [group for group in queue.alike(snapshot) if group[0].batch]
+    back = frozenset([x.id for group in runs for x in group if stands_back(x, snapshot)])
+    if not standing(snapshot):
+        return [Line(queue.alike(snapshot), None, lambda: queue.waiting(snapshot), back)]
     return [
-        Line(
-            requests,
-            _people_first(
-                _in_turn(trees[pool], requests, over, startable) if pool in trees else requests,
-                back,
-            ),
-            pool,
-        )
-        for pool, requests in queue.by_pool(snapshot).items()
+        Line(groups, pool, partial(_all_turns, snapshot, pool), back)
+        for pool, groups in queue.groups_by_pool(snapshot).items()
     ]
 
 
-def _people_first(line: Iterable[Lease], back: frozenset[str]) -> Iterable[Lease]:
+def _people_first(line: Iterable[Lease], back: Set[str]) -> Iterable[Lease]:
     """Return a line with those behind who stand back: runs of whole notebooks."""
     if not back:
         return line
@@ -96,22 +96,120 @@ def turns(snapshot: Snapshot) -> tuple[Lease, ...]:
     return tuple([request for line in lines(snapshot) for request in line])
 
 
-def _in_turn(
-    tree: Tree, line: Sequence[Lease], over: frozenset[str], startable: frozenset[str]
-) -> Iterator[Lease]:
-    root = _Branch(tree.root)
-    known: dict[tuple[str, bool], list[Lease]] = {}
-    for request in line:
-        key = request.project, request.id in over
-        mine = known.get(key)
-        if mine is None:
-            mine = known[key] = root.people(tree.project(request, spent=key[1])).line
-        mine.append(request)
-    root.begin()
-    for _ in line:
-        request = root.next()
-        yield request
-        root.count(request.count if request.id in startable else 0)
+def _all_turns(snapshot: Snapshot, pool: str) -> Iterable[Lease]:
+    if pool not in standing(snapshot):
+        return queue.by_pool(snapshot)[pool]
+    found = Turns(snapshot, pool)
+    found.open(found.sides)
+    return found
+
+
+@once
+def _by_project(snapshot: Snapshot) -> Mapping[str, Mapping[str, Sequence[Lease]]]:
+    """Return the requests of each project, by pool and by the name of its node in the tree."""
+    over, trees = budgets.exhausted(snapshot), standing(snapshot)
+    found: dict[str, dict[str, list[Sequence[Lease]]]] = {}
+    for pool, groups in queue.groups_by_pool(snapshot).items():
+        tree, here = trees.get(pool), found.setdefault(pool, {})
+        if tree is None:
+            continue
+        for group in groups:
+            for requests, spent in by_spent(group, over):
+                node = tree.project(requests[0], spent=spent)
+                here.setdefault(node.name, []).append(requests)
+    return {
+        pool: {name: queue.in_order(groups) for name, groups in projects.items()}
+        for pool, projects in found.items()
+    }
+
+
+class Turns:
+    """A pool's requests in turn, of those projects that are looked at.
+
+    Their order is the one among all: what a project or department at the top has had is its own.
+    So it costs what they have who are looked at, and whoever is done with a project closes it.
+
+    Args:
+        snapshot: what is known.
+        pool: whose; there is a tree of it.
+
+    Attributes:
+        sides: the names of all projects of which somebody waits.
+    """
+
+    def __init__(self, snapshot: Snapshot, pool: str) -> None:
+        self._tree, self._cannot = standing(snapshot)[pool], blocked(snapshot)
+        self._waiting = _by_project(snapshot).get(pool, {})
+        self.sides = self._waiting.keys()
+        self._top: dict[str, str] = {}  # project -> its department at the top, or itself
+        self._below: dict[str, list[str]] = {}  # the other way round
+        for name in self._waiting:
+            self._top[name] = top = _top(self._tree.named(name)).name
+            self._below.setdefault(top, []).append(name)
+        self._opened: dict[str, set[str]] = {}  # what is at the top -> its projects that are open
+        self._branches: dict[str, _Branch] = {}
+        self._heap: list[tuple[_Key, str, _Branch]] = []
+        self._there: set[str] = set()  # what of the top stands in the heap
+        self._last: _Key | None = None
+
+    def open(self, sides: Iterable[str]) -> None:
+        """Look at some projects from now on; what would have been their turn already is over."""
+        for side in sides:
+            top = self._top[side]
+            self._opened.setdefault(top, set()).add(side)
+            if top in self._there:
+                continue
+            branch = self._branches.get(top)
+            if branch is None:
+                branch = self._branches[top] = self._branch(top)
+            while self._last is not None and not branch.empty() and branch.key() < self._last:
+                self._count(branch)
+            if not branch.empty():
+                self._there.add(top)
+                heappush(self._heap, (branch.key(), top, branch))
+
+    def close(self, side: str) -> None:
+        """Look at a project no longer."""
+        self._opened[self._top[side]].discard(side)
+
+    def __iter__(self) -> Iterator[Lease]:
+        heap = self._heap
+        while heap:
+            key, top, branch = heap[0]
+            if not self._opened[top]:
+                heappop(heap)
+                self._there.discard(top)
+                continue
+            self._last = key
+            request = self._count(branch)
+            if branch.empty():
+                heappop(heap)
+                self._there.discard(top)
+            else:
+                heapreplace(heap, (branch.key(), top, branch))
+            yield request
+
+    def _count(self, branch: _Branch) -> Lease:
+        """Count the turn of the request that is next in a branch, and return it."""
+        request = branch.next()
+        branch.count(0 if request.id in self._cannot else request.count)
+        return request
+
+    def _branch(self, top: str) -> _Branch:
+        """Return what is at the top with all of its projects."""
+        root = _Branch(self._tree.root)
+        for name in self._below[top]:
+            root.people(self._tree.named(name), self._waiting[name])
+        (branch,) = root.below.values()
+        branch.begin()
+        return branch
+
+
+def _top(node: Node) -> Node:
+    """Return what a node belongs to below the root, be it itself."""
+    while node.parent is not None and node.parent.parent is not None:
+        node = node.parent
+    return node
 
 
 class _Branch:
@@ -123,17 +221,15 @@ class _Branch:
         self.below: dict[str, _Branch] = {}
         self._heap: list[tuple[_Key, str, _Branch]] = []
 
-    def people(self, project: Node) -> _People:
-        """Return the people of a project, made where there are none yet; for the root."""
+    def people(self, project: Node, line: Sequence[Lease]) -> None:
+        """Put in the people of a project with their requests, first come first; for the root."""
         path = [project]
         while (parent := path[-1].parent) is not None and parent is not self.node:
             path.append(parent)
         branch = self
         for node in reversed(path[1:]):
             branch = branch.below.setdefault(node.name, _Branch(node))
-        found = branch.below.setdefault(project.name, _People(project))
-        assert isinstance(found, _People), "a project has people, a department has projects"
-        return found
+        branch.below[project.name] = _People(project, line)
 
     def begin(self) -> None:
         """Put what is below in order; once all requests are in."""
@@ -175,9 +271,9 @@ class _People(_Branch):
     share need be known.
     """
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node, line: Sequence[Lease]) -> None:
         super().__init__(node)
-        self.line: list[Lease] = []
+        self.line = line
         self._at = 0
         self._had: dict[str, int] = {}
         self._later: dict[str, deque[Lease]] = {}

@@ -6,13 +6,13 @@ order: what leaves anyway, what is idle, what is held over quota (``over_quota``
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Set
+from collections.abc import Hashable, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 from gpulease.policy import queue
 from gpulease.policy.admission import Admission, Unmet
-from gpulease.policy.batch import gives_way, stands_back
+from gpulease.policy.batch import gives_way
 from gpulease.policy.capacity.devices import known_devices
 from gpulease.policy.fairness.standing import TAKEN
 from gpulease.policy.limits import Limits
@@ -24,6 +24,7 @@ from gpulease.policy.reclaim.over_quota import Borrowed
 from gpulease.policy.reclaim.places import Places
 from gpulease.policy.reclaim.promises import Promises
 from gpulease.policy.reclaim.unused import why_idle
+from gpulease.policy.reclaim.wants import Asking, Wants, wants_by_pool
 from gpulease.policy.reservations.seats import claimable, returns_to
 
 
@@ -59,7 +60,7 @@ def nominations(
     """
     taken, rest = Taken(), queue.without(snapshot, settled)
     promises = Promises(admitted.limits or Limits.of(snapshot))
-    for pool, wants in sorted(_wants(snapshot, admitted).items()):
+    for pool, wants in sorted(wants_by_pool(snapshot, admitted).items()):
         if not doubts.reclaims(pool):
             continue
         supply = _Supply(rest, pool, promises, reclaims=doubts.reclaims_at_all)
@@ -72,36 +73,6 @@ def nominations(
         taken.by.update(supply.taken_for)
         taken.parts.update(supply.parts)
     return taken
-
-
-def _wants(snapshot: Snapshot, admitted: Admission) -> dict[str, _Wants]:
-    """Return who lacks devices, by pool; runs that stand back are left out."""
-    found: dict[str, _Wants] = {}
-    for each in admitted.lacking.values():
-        wants = found.get(each.pool)
-        if wants is None:
-            wants = found[each.pool] = _Wants(admitted, each.pool)
-        if each.request.batch and stands_back(each.request, snapshot):
-            wants.back.add(each.request.id)
-        else:
-            wants.all.append(each)
-    return found
-
-
-class _Wants:
-    """Those who lack devices of a pool: ``all`` in any order, itself in the order of turns.
-
-    Nothing is taken back for runs that stand ``back``.
-    """
-
-    def __init__(self, admitted: Admission, pool: str) -> None:
-        self._admitted, self._pool = admitted, pool
-        self.all: list[Unmet] = []
-        self.back: set[str] = set()
-
-    def __iter__(self) -> Iterator[Unmet]:
-        back = self.back
-        return (x for x in self._admitted.unmet(self._pool) if x.request.id not in back)
 
 
 class _Supply:
@@ -164,14 +135,17 @@ class _Supply:
             for lease in helping if enough else ():
                 self._take(lease, want)
 
-    def pair(self, wants: _Wants) -> None:
+    def pair(self, wants: Wants) -> None:
         """Hand out what leaves and what is idle, as long as any kind of request gets something."""
         if not self._leaving and not self._idle and not any(self._seats.values()):
             return
-        for want in wants.all:
-            if want.request.id in self._own:
-                self.take_own(want)
-        opened = {self._kind(want) for want in wants.all}
+        own = list(wants.among(self._own)) if self._own else []
+        for want in own:
+            self.take_own(want)
+        opened = {self._kind(want) for want in own}
+        for unmet, group in wants.groups:  # without seats those that lack the same are alike
+            several = group if self._seats else group[:1]
+            opened.update([self._kind(unmet._replace(request=each)) for each in several])
         for want in wants:
             kind = self._kind(want)
             if kind not in opened or not self._promises.has_room(want):
@@ -184,7 +158,7 @@ class _Supply:
             if not opened or not (self._leaving or self._idle or any(self._seats.values())):
                 break
 
-    def take_of_runs(self, wants: _Wants) -> set[str]:
+    def take_of_runs(self, wants: Wants) -> set[str]:
         """Ask leases of runs to leave, used or not, for requests of people."""
         found: set[str] = set()
         for want in wants if self._runs else ():
@@ -199,32 +173,23 @@ class _Supply:
                 break
         return found
 
-    def take_over_quota(self, wants: _Wants, borrowed: Borrowed) -> set[str]:
+    def take_over_quota(self, wants: Wants, borrowed: Borrowed) -> set[str]:
         """Ask leases to leave that others hold over quota, for those who are entitled to it."""
         found: set[str] = set()
         if borrowed.nothing:
             return found
-        for want in wants.all if self.taken_for else ():
-            if self._places.missing(want) <= 0:
-                borrowed.coming(want.request)
-        every = {self._kind(want, borrowed): want.request for want in wants.all}
-        of: dict[str, list[Hashable]] = {}  # project -> the kinds of its requests
-        for kind, request in every.items():
-            of.setdefault(request.project, []).append(kind)
-        opened = {kind for kind, request in every.items() if borrowed.may_serve(request)}
-        for want in wants if opened else ():
-            kind = self._kind(want, borrowed)
-            if kind not in opened or self._is_done(want):
+        for want in wants.given(self._places) if self.taken_for else ():
+            borrowed.coming(want.request)
+        asking = Asking(wants, borrowed, self._own)
+        for want in asking:
+            if self._is_done(want):
                 continue
             taken = self._take_borrowed(want, borrowed)
             found.update(lease.id for lease in taken)
             if taken:  # only who gave or got something stands otherwise than before
-                touched = {each.project for each in (*taken, want.request)}
-                opened.update(other for name in touched for other in of.get(name, ()))
+                asking.again({each.project for each in (*taken, want.request)})
             elif borrowed.hopeless(want.request):
-                opened.discard(kind)
-                if not opened:
-                    break
+                asking.close(want)
         return found
 
     def _take_borrowed(self, want: Unmet, borrowed: Borrowed) -> list[Lease]:
@@ -249,20 +214,14 @@ class _Supply:
             self._take(_what_it_gives(lease), want)
         return [each.lease for each in taken]
 
-    def _kind(self, want: Unmet, borrowed: Borrowed | None = None) -> Hashable:
+    def _kind(self, want: Unmet) -> Hashable:
         """Return what requests have in common of which none gets anything where one does not.
 
         Who lacks the same (the very object) asks for as many of the same class.
-
-        Args:
-            want: one of them.
-            borrowed: of what is held over quota; then their project counts, and not their seats.
         """
         request, missing, own = want.request, id(want.missing), ""
         if self._own and request.id in self._own:
             own = request.id
-        if borrowed is not None:
-            return missing, own, borrowed.kind(request)
         seats = claimable(self._snapshot, request) if self._seats else None
         return missing, own, seats and seats.key
 

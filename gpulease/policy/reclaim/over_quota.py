@@ -150,6 +150,15 @@ class Borrowed:
         within = units <= project.share or project in self._lent
         return within and self._due(leaf) + wanted <= leaf.share
 
+    @property
+    def spends(self) -> bool:
+        """Whether anybody's budget is used up who may go on from what nobody else wants."""
+        return bool(self._spent)
+
+    def side(self, request: Lease) -> str:
+        """Return whose turn a request waits for (``Turns.sides``)."""
+        return self._project_of(request).name
+
     def kind(self, request: Lease) -> Hashable:
         """Return what requests have in common of which none gets anything where one does not."""
         return request.project, request.id in self._spent

@@ -33,6 +33,10 @@ class Places:
         #: lease and devices that count of it -> how many on each node
         self._where: dict[tuple[str, tuple[str, ...]], Mapping[str, int]] = {}
 
+    def is_settled(self, request: Lease) -> bool:
+        """Whether it is chosen already where a request gathers."""
+        return request.id in self._left
+
     def left(self, want: Unmet) -> Mapping[NodeChoice, int]:
         """Return what is missing where a request gathers; it was settled before."""
         return self._left[want.request.id]
