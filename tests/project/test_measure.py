@@ -5,6 +5,7 @@ import pytest
 from benchmarks.__main__ import main, table
 from benchmarks.measure import Aim, Variants, percentile, report, summary
 from benchmarks.namespace import Counts, source
+from benchmarks.simulate import _interval
 from benchmarks.transfer import changes, rivals, whole
 
 
@@ -122,3 +123,10 @@ def test_only_what_has_parts_takes_one(capsys):
         main(["cell", "--part", "start"])
     assert stopped.value.code == 2
     assert "parts" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("count", "places"), [(20, (6, 15)), (12, (3, 10)), (6, (1, 6)), (2, (1, 2))]
+)
+def test_the_interval_of_a_median_is_that_of_the_binomial_tables(count, places):
+    assert _interval([float(n) for n in range(count, 0, -1)]) == places
