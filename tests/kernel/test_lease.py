@@ -508,7 +508,7 @@ def test_what_blocked_a_drain_is_looked_at_again_when_it_shall_park(
     stage: Stage, kernel: HomeKernel
 ) -> None:
     give(stage)
-    kernel.run("%%gpu\nvalues = [1]\nstuck = (i for i in values)")
+    kernel.run("%%gpu\nvalues = {1}\nstuck = (i for i in values)")
 
     def answers() -> list[str]:
         return [m["result"] for _, m in stage.said if m["type"] == "drained"]
