@@ -165,7 +165,12 @@ class Companion:
         builtins.get_ipython = IPython.get_ipython  # type: ignore[attr-defined]
         self._app.kernel.shell.ask_exit = _stay
         self._away = watch.away = _away_side(self._app.kernel.shell, order["park_limit"])
-        endpoint = self._away.start(order["wire_key"], host=order["ip"], port=order["wire_port"])
+        endpoint = self._away.start(
+            order["wire_key"],
+            host=order["ip"],
+            port=order["wire_port"],
+            bulk_port=order.get("bulk_port"),
+        )
         return {
             "ports": {f"{name}_port": getattr(self._app, f"{name}_port") for name in CHANNELS},
             "wire_address": endpoint.address,

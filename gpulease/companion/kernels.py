@@ -311,7 +311,12 @@ class Companions:
                 "park_limit": self._parking.limit if self._parking.root else 0,
             }
             ports = self._ports.take(_PORTS_OF_A_KERNEL, self._ip)
-            manager, ready = await start_manager(bound, order, self._directory, self._ip, ports)
+            bulk = self._ports.spare(self._ip)
+            ports += bulk
+            order["bulk_port"] = bulk[0] if bulk else None
+            manager, ready = await start_manager(
+                bound, order, self._directory, self._ip, ports[:_PORTS_OF_A_KERNEL]
+            )
         except BaseException:
             self._ports.give_back(ports)
             tree.signal_all([bound.process.pid], signal.SIGKILL)

@@ -53,6 +53,13 @@ class Ports:
         self._taken.update(found)
         return found
 
+    def spare(self, ip: str) -> list[int]:
+        """Return one more port, or nothing where the range is used up."""
+        try:
+            return self.take(1, ip)
+        except GPULeaseError:
+            return []
+
     def give_back(self, ports: Iterable[int]) -> None:
         """These are listened on no longer."""
         self._taken.difference_update(ports)

@@ -86,6 +86,8 @@ def status(session: Session) -> str:
     if lease is not None or attachment is not None or session.sticky or session.auto:
         lines.append(sticky_line(sticky=session.sticky, auto=session.auto))
     lines += session.files.lines()
+    if session.connected_once and (why := session.home.slow_because()):
+        lines.append(f"Large values travel slowly: {why}.")
     if session.connected_once:
         variables = variable_lines(session.home.status(), SHOWN_VARIABLES)
         lines += ["", *variables] if variables else []

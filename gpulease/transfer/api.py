@@ -155,6 +155,9 @@ class Home(Protocol):
     def status(self) -> Sequence[VariableStatus]:
         """``%gpu``: every user variable and where it lives; never moves anything."""
 
+    def slow_because(self) -> str:
+        """``%gpu``: why large values travel more slowly than they could; empty if they do not."""
+
     def explain(self, name: str) -> Note | None:
         """Called on a NameError: why ``name`` is absent, or None when it is simply not defined."""
 
@@ -177,8 +180,13 @@ class Home(Protocol):
 class Away(Protocol):
     """The companion's half; it runs its own thread and never blocks the companion's main thread."""
 
-    def start(self, client_key: str, *, host: str, port: int) -> Endpoint:
-        """Called once, before the companion's kernel says it is ready; port 0: any."""
+    def start(
+        self, client_key: str, *, host: str, port: int, bulk_port: int | None = None
+    ) -> Endpoint:
+        """Called once, before the companion's kernel says it is ready; port 0: any.
+
+        ``bulk_port``: for large values between two machines; None: there is none for them.
+        """
 
     def cell_started(self, source: str) -> None:
         """Called on the main thread before each user cell or callback: background passes abort."""

@@ -20,11 +20,25 @@ from zmq.utils.monitor import recv_monitor_message
 from gpulease.channel.keys import Endpoint, KeyPair
 from gpulease.errors import GPULeaseError
 from gpulease.wire import curve
-from gpulease.wire.message import Message, Pending, gone_error, header, read_header
+from gpulease.wire.message import (
+    SECOND_TO_BOTH,
+    SECOND_TO_CLIENT,
+    SECOND_TO_SERVER,
+    Message,
+    Pending,
+    gone_error,
+    header,
+    read_header,
+)
 from gpulease.wire.pieces import INLINE, Offers, Pulls
+from gpulease.wire.polled import Polled
+from gpulease.wire.second import Second
 from gpulease.wire.shortcut import Shortcut
 
 log = logging.getLogger(__name__)
+
+#: Messages that are about other ways of pieces.
+_MEETING = {"near", "far"} | SECOND_TO_SERVER | SECOND_TO_CLIENT | SECOND_TO_BOTH
 
 
 class Wire:
@@ -49,7 +63,10 @@ class Wire:
         self._offers = Offers()
         self._pulls = Pulls(self._post, self._pending.get, accept, self._complete, self._decline)
         self._poller = zmq.Poller()
-        self._shortcut = Shortcut(self._poller, self._post, self._offers, self._pulls)
+        self._polled = polled = Polled(self._poller)
+        ends = self._offers, self._pulls
+        self._second = Second(polled, self._post, self._kick, *ends)
+        self._shortcut = Shortcut(polled, self._post, *ends, self._second.ask)
         self._stop = False
         self._broken = False
         self._lock = threading.Lock()
@@ -64,14 +81,21 @@ class Wire:
 
     def connect(self, endpoint: Endpoint, keys: KeyPair) -> None:
         """Connect as the client (the home kernel's half)."""
+        self._second.at(endpoint.address)
         self._socket, self._monitor = curve.client(self._context, endpoint, keys)
         self._thread.start()
 
-    def listen(self, client_key: str, host: str, port: int = 0) -> Endpoint:
-        """Listen as the server, for the one client that proves ``client_key``; port 0: any."""
+    def listen(
+        self, client_key: str, host: str, port: int = 0, second: int | None = None
+    ) -> Endpoint:
+        """Listen as the server, for the one client that proves ``client_key``; port 0: any.
+
+        ``second``: the port of a second wire, for large blobs, which listens when it is wanted.
+        """
         self._server = True
         self._client_key = client_key.encode()
         self._socket, self._zap, endpoint = curve.server(self._context, host, port)
+        self._second.at(endpoint.address, second)
         self._thread.start()
         return endpoint
 
@@ -91,6 +115,16 @@ class Wire:
     def thread(self) -> threading.Thread:
         """The wire's own thread."""
         return self._thread
+
+    @property
+    def slow_because(self) -> str:
+        """Why large blobs travel by this wire alone, where they should not; for a person."""
+        return self._second.why_not
+
+    @property
+    def threads(self) -> list[threading.Thread]:
+        """All threads that this wire has now."""
+        return [self._thread, *self._second.threads]
 
     # ---- sending (any thread)
 
@@ -199,7 +233,8 @@ class Wire:
                     curve.authenticate(self._zap, self._client_key)
                 if self._monitor is not None and self._monitor in events:
                     self._watch(self._monitor)
-                self._shortcut.look(events)
+                self._polled.look(events)
+                self._second.look()
                 self._flush()
                 while self._socket.poll(0):
                     self._receive(self._socket.recv_multipart(copy=False))
@@ -215,7 +250,8 @@ class Wire:
         if self._monitor is not None:
             self._socket.disable_monitor() if not self._socket.closed else None
             self._monitor.close(0)
-        os.close(self._wake)
+        wake, self._wake = self._wake, -1  # what is still posted must wake nobody else's file
+        os.close(wake)
         self._context.term()
 
     def _flush(self) -> None:
@@ -233,6 +269,7 @@ class Wire:
         self._offers.clear()
         self._pulls.clear()
         self._shortcut.close()
+        self._second.close()
         for pending in waiting:
             pending.finish(None, gone_error())
         if not self._stop:
@@ -254,7 +291,7 @@ class Wire:
             log.warning("transfer wire: malformed message dropped")
             return
         kind = head["kind"]
-        if kind in {"near", "far"}:
+        if kind in _MEETING:
             self._meet(head)
         elif kind == "get":
             self._post(self._offers.answer(head))
@@ -268,9 +305,13 @@ class Wire:
             self._begin(head, frames[1:])
 
     def _meet(self, head: dict[str, Any]) -> None:
-        if self._server and head["kind"] == "near":
+        kind = head["kind"]
+        mine = SECOND_TO_SERVER if self._server else SECOND_TO_CLIENT
+        if kind in SECOND_TO_BOTH | mine:
+            self._second.hear(head)
+        elif self._server and kind == "near":
             self._shortcut.call(head)
-        elif not self._server and head["kind"] == "far":
+        elif not self._server and kind == "far":
             self._shortcut.far()
 
     def _begin(self, head: dict[str, Any], frames: list[zmq.Frame]) -> None:

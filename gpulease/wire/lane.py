@@ -96,9 +96,12 @@ class Lane:
         """True while another piece may be asked for."""
         return bool(self._free)
 
-    def ask(self, offer: int, blob: int, at: int) -> None:
+    def ask(self, offer: int, blob: int, at: int, _length: int = 0) -> None:
         """Ask for a piece; there must be room."""
         self._send(Said(_GET, offer, blob, at, self._free.pop()))
+
+    def flush(self) -> None:
+        """Nothing: each piece is asked for at once."""
 
     def take(self, said: Said, into: memoryview | None) -> None:
         """Copy what was given to where it stays, if it is still wanted, and free its slot."""

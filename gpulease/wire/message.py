@@ -77,9 +77,25 @@ def read_header(frame: bytes) -> dict[str, Any]:
         whole += [answered] if answered is not None else []
         if not isinstance(head.get("body"), dict) or not isinstance(head.get("inline"), bool):
             raise ValueError("a header without its body")
-    if not all(type(each) is int and each >= 0 for each in whole):
+    if not all(map(_is_whole, whole)):
         raise ValueError("a header without its numbers")
+    name, fits = _ROWS.get(head["kind"], ("", bool))
+    rows = head.get(name) if name else []
+    if not isinstance(rows, list) or not all(_is_row(row, fits) for row in rows):
+        raise ValueError("a header without its rows")
     return head
+
+
+def _is_whole(each: object) -> bool:
+    return type(each) is int and 0 <= each < 2**63
+
+
+def _is_text(each: object) -> bool:
+    return isinstance(each, str)
+
+
+def _is_row(row: object, fits: Callable[[object], bool]) -> bool:
+    return isinstance(row, list) and len(row) == 3 and all(map(fits, row))
 
 
 #: The whole numbers of those messages that carry no request and no answer.
@@ -90,9 +106,33 @@ _WHOLE = {
     "cancel": ("cancel",),
     "near": (),
     "far": (),
+    "second": (),
+    "second.door": ("port",),
+    "second.no_door": (),
+    "second.unreached": (),
+    "second.ready": (),
+    "second.fetch": ("stream",),
+    "second.cut": (),
 }
-#: And the texts of such a message.
-_TEXTS = {"near": ("name", "call", "answer")}
+#: The texts of such a message.
+_TEXTS = {
+    "near": ("name", "call", "answer"),
+    "second.door": ("bulk",),
+    "second.no_door": ("why",),
+    "second.unreached": ("bulk",),
+    "second.ready": ("bulk",),
+    "second.fetch": ("bulk",),
+    "second.cut": ("bulk",),
+}
+#: And its rows of three: what they are called, and what is in them.
+_ROWS: dict[str, tuple[str, Callable[[object], bool]]] = {
+    "second.door": ("keys", _is_text),
+    "second.fetch": ("pieces", _is_whole),
+}
+#: What the second wire is about: said to the server, to the client, and to either.
+SECOND_TO_SERVER = frozenset(("second", "second.unreached", "second.ready"))
+SECOND_TO_CLIENT = frozenset(("second.door", "second.no_door"))
+SECOND_TO_BOTH = frozenset(("second.fetch", "second.cut"))
 
 
 def malformed_error() -> GPULeaseError:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import collections
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from gpulease.errors import GPULeaseError
 from gpulease.wire.lane import PIECE, Lane, Said
@@ -23,6 +24,7 @@ from gpulease.wire.message import (
     no_memory_error,
     withdrawn_error,
 )
+from gpulease.wire.stream import Came
 
 #: Pieces asked for ahead; bounds what is on its way when a transfer is given up.
 WINDOW = 32
@@ -32,10 +34,25 @@ _OFFERS = 32
 INLINE = 2**20
 
 
+class Way(Protocol):
+    """How pieces may come other than by messages: the receiver's end of it."""
+
+    @property
+    def room(self) -> bool:
+        """True while another piece may be asked for."""
+
+    def ask(self, offer: int, blob: int, at: int, length: int, /) -> None:
+        """Ask for a piece; there must be room."""
+
+    def flush(self) -> None:
+        """Send what was asked for."""
+
+
 @dataclass
 class _Offer:
     views: list[memoryview]
     given: set[tuple[int, int]] = field(default_factory=set)  # blob, and where in it
+    readers: int = 0
 
 
 class Offers:
@@ -47,6 +64,7 @@ class Offers:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._read = threading.Condition(self._lock)
         self._offers: dict[int, _Offer] = {}
 
     def put(self, number: int, views: list[memoryview]) -> None:
@@ -54,17 +72,42 @@ class Offers:
         with self._lock:
             self._offers[number] = _Offer(views)
             while len(self._offers) > _OFFERS:
-                del self._offers[next(iter(self._offers))]
+                self._withdraw(next(iter(self._offers)))
 
     def drop(self, number: int) -> None:
-        """Offer them no longer."""
+        """Offer them no longer: nothing of them is read after this returns."""
         with self._lock:
-            self._offers.pop(number, None)
+            self._withdraw(number)
 
     def clear(self) -> None:
         """Offer nothing: nothing is read after this returns."""
         with self._lock:
-            self._offers.clear()
+            for number in list(self._offers):
+                self._withdraw(number)
+
+    def _withdraw(self, number: int) -> None:
+        offer = self._offers.pop(number, None)
+        if offer is not None:  # who reads a piece of it now is done in a moment
+            self._read.wait_for(lambda: not offer.readers)
+
+    @contextmanager
+    def lend(self, number: int, blob: int, at: int) -> Iterator[memoryview | None]:
+        """Lend the memory of a piece for as long as it is read, or None if it was withdrawn.
+
+        As often as it is asked for: who reads it has memory of its own.
+        """
+        with self._lock:
+            found, offer = self._find(number, blob, at), self._offers.get(number)
+            if found is not None and offer is not None:
+                offer.readers += 1
+        try:
+            yield found
+        finally:
+            if found is not None and offer is not None:
+                found.release()
+                with self._lock:
+                    offer.readers -= 1
+                    self._read.notify_all()
 
     def answer(self, head: dict[str, Any]) -> list[Any]:
         """Return the message that gives the piece asked for, or says that it was withdrawn."""
@@ -102,10 +145,10 @@ class Offers:
 
 @dataclass(frozen=True)
 class Asked:
-    """How long a piece is that was asked for, and whether by a lane."""
+    """How long a piece is that was asked for, and by which way (None: by messages)."""
 
     length: int
-    by_lane: bool
+    by: Way | None
 
 
 @dataclass
@@ -131,13 +174,19 @@ class Pulls:
     complete: Callable[[Message], None]
     refuse: Callable[[Message, GPULeaseError], None]
     _pulls: dict[int, _Pull] = field(default_factory=dict)
-    _lane: Lane | None = None
+    _way: Way | None = None
 
-    def use(self, lane: Lane | None) -> None:
-        """Ask by ``lane`` from now on, or (None) by messages: also for what did not come by it."""
-        self._lane = lane
-        for pull in self._pulls.values() if lane is None else ():
-            lost = [where for where, asked in pull.asked.items() if asked.by_lane]
+    def use(self, way: Way) -> None:
+        """Ask by ``way`` from now on."""
+        self._way = way
+        self._fill()
+
+    def leave(self, way: Way) -> None:
+        """Ask by messages again: also for what was asked for by ``way`` and did not come."""
+        if self._way is way:
+            self._way = None
+        for pull in self._pulls.values():
+            lost = [where for where, asked in pull.asked.items() if asked.by is way]
             for where in lost:
                 del pull.asked[where]
             pull.todo.extendleft(reversed(lost))
@@ -187,7 +236,7 @@ class Pulls:
             self._withdrawn(pull)
             return
         where = (head["blob"], head["at"])
-        if pull.asked.get(where) != Asked(len(data), by_lane=False):
+        if pull.asked.get(where) != Asked(len(data), None):
             self._give_up(pull, malformed_error())
             return
         pull.message.blobs[head["blob"]][head["at"] : head["at"] + len(data)] = data
@@ -196,7 +245,7 @@ class Pulls:
     def given(self, lane: Lane, said: Said) -> None:
         """Enter one piece that came by a lane, by the same rules."""
         pull, where = self._pulls.get(said.offer), (said.blob, said.at)
-        wanted = pull is not None and pull.asked.get(where) == Asked(said.length, by_lane=True)
+        wanted = pull is not None and pull.asked.get(where) == Asked(said.length, lane)
         if pull is None or said.withdrawn or not wanted:
             lane.take(said, None)
             if pull is not None and said.withdrawn:
@@ -210,14 +259,41 @@ class Pulls:
         del blob  # a value may resize it
         self._entered(pull, where)
 
+    def target(self, number: int, blob: int, at: int, length: int) -> memoryview | None:
+        """Return where a piece that was asked for belongs, or None if nobody waits for it.
+
+        Any thread that brings pieces, which lets go of it before ``brought`` tells of the piece.
+        """
+        pull = self._pulls.get(number)
+        return None if pull is None else memoryview(pull.message.blobs[blob])[at : at + length]
+
+    def brought(self, way: Way, pieces: Iterable[Came]) -> None:
+        """Enter pieces that stand in their places already."""
+        some = False
+        for came in pieces:
+            some = True
+            place = came.place
+            pull, where = self._pulls.get(place.offer), (place.blob, place.at)
+            if pull is None or pull.asked.get(where) != Asked(place.length, way):
+                continue
+            if came.withdrawn:
+                self._withdrawn(pull)
+            else:
+                self._count(pull, where)
+        if some:
+            self._fill()
+
     def _entered(self, pull: _Pull, where: tuple[int, int]) -> None:
+        self._count(pull, where)
+        self._fill()
+
+    def _count(self, pull: _Pull, where: tuple[int, int]) -> None:
         pull.received += pull.asked.pop(where).length
         waiting = self.pending(pull.message.reply_to or 0)
         if waiting is not None and waiting.progress is not None:
             waiting.progress(pull.received, pull.total)
         if pull.received == pull.total:
             self._finish(pull)
-        self._fill()
 
     def _withdrawn(self, pull: _Pull) -> None:
         del self._pulls[pull.message.number]
@@ -247,15 +323,17 @@ class Pulls:
                 continue
             while pull.todo and self._room(pull):
                 self._ask(pull)
+        if self._way is not None:
+            self._way.flush()
 
     def _room(self, pull: _Pull) -> bool:
-        return self._lane.room if self._lane is not None else len(pull.asked) < WINDOW
+        return self._way.room if self._way is not None else len(pull.asked) < WINDOW
 
     def _ask(self, pull: _Pull) -> None:
         number, (blob, at) = pull.message.number, pull.todo.popleft()
         length = min(PIECE, len(pull.message.blobs[blob]) - at)
-        pull.asked[blob, at] = Asked(length, by_lane=self._lane is not None)
-        if self._lane is not None:
-            self._lane.ask(number, blob, at)
+        pull.asked[blob, at] = Asked(length, self._way)
+        if self._way is not None:
+            self._way.ask(number, blob, at, length)
         else:
             self.post([header(kind="get", offer=number, blob=blob, at=at)])

@@ -13,31 +13,37 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import zmq
-
 from gpulease.wire.lane import Lane, LaneError
 from gpulease.wire.message import header
 from gpulease.wire.near import Calling, Listening, Meeting
 from gpulease.wire.pieces import Offers, Pulls
+from gpulease.wire.polled import Polled
 
 log = logging.getLogger(__name__)
 
 
 class Shortcut:
-    """At most one lane, and what leads to it; ``post`` sends over the wire."""
+    """At most one lane, and what leads to it.
+
+    ``post`` sends over the wire; ``none`` is called where the client finds that there will be none.
+    """
 
     def __init__(
-        self, poller: zmq.Poller, post: Callable[[list[Any]], None], offers: Offers, pulls: Pulls
+        self,
+        polled: Polled,
+        post: Callable[[list[Any]], None],
+        offers: Offers,
+        pulls: Pulls,
+        none: Callable[[], None],
     ) -> None:
-        self._poller = poller
+        self._polled = polled
         self._post = post
         self._offers = offers
         self._pulls = pulls
+        self._none = none
         self._listening: Listening | None = None
         self._calling: Calling | None = None
         self.lane: Lane | None = None
-        #: File descriptor to what is done when it can be read.
-        self._doors: dict[int, Callable[[], None]] = {}
 
     # ---- the meeting
 
@@ -47,9 +53,10 @@ class Shortcut:
             self._listening = Listening()
         except OSError as error:
             log.info("transfer wire: no shared memory here: %s", error)
+            self._none()
             return
         meeting = self._listening.meeting
-        self._open(self._listening.fileno(), self._called)
+        self._polled.open(self._listening.fileno(), self._called)
         fields = {"name": meeting.name, "call": meeting.call, "answer": meeting.answer}
         self._post([header(kind="near", **fields)])
 
@@ -62,23 +69,24 @@ class Shortcut:
             log.info("transfer wire: its other end is not in reach of shared memory: %s", error)
             self._post([header(kind="far")])
             return
-        self._open(self._calling.fileno(), self._answered)
+        self._polled.open(self._calling.fileno(), self._answered)
 
     def far(self) -> None:
         """The server cannot be met (client)."""
         if self._listening is not None:
             log.info("transfer wire: its other end is not in reach of shared memory")
             self._stop_listening()
+            self._none()
 
     def _called(self) -> None:
         assert self._listening is not None
         caller = self._listening.accept()
         if caller is not None:
-            self._open(caller.fileno(), partial(self._hear, caller))
+            self._polled.open(caller.fileno(), partial(self._hear, caller))
 
     def _hear(self, caller: socket.socket) -> None:
         assert self._listening is not None
-        self._shut(caller.fileno())
+        self._polled.shut(caller.fileno())
         lane = self._listening.hear(caller)
         if lane is not None:
             self._stop_listening()
@@ -88,13 +96,13 @@ class Shortcut:
         assert self._listening is not None
         files = [caller.fileno() for caller in self._listening.callers]
         for file in (self._listening.fileno(), *files):
-            self._shut(file)
+            self._polled.shut(file)
         self._listening.close()
         self._listening = None
 
     def _answered(self) -> None:
         assert self._calling is not None
-        self._shut(self._calling.fileno())
+        self._polled.shut(self._calling.fileno())
         lane = self._calling.hear()
         self._calling = None
         if lane is not None:
@@ -105,7 +113,7 @@ class Shortcut:
     def _use(self, lane: Lane) -> None:
         log.info("transfer wire: values travel through shared memory")
         self.lane = lane
-        self._open(lane.fileno(), partial(self._messages, lane))
+        self._polled.open(lane.fileno(), partial(self._messages, lane))
         self._pulls.use(lane)
 
     def _messages(self, lane: Lane) -> None:
@@ -122,33 +130,19 @@ class Shortcut:
 
     def _end_lane(self) -> None:
         if self.lane is not None:
-            self._shut(self.lane.fileno())
-            self.lane.close()
-            self.lane = None
-            self._pulls.use(None)
+            lane, self.lane = self.lane, None
+            self._polled.shut(lane.fileno())
+            lane.close()
+            self._pulls.leave(lane)
 
     # ---- both
-
-    def look(self, events: dict[Any, int]) -> None:
-        """Do what the poller's events ask for."""
-        for file in self._doors.keys() & events.keys():
-            if file in self._doors:  # one that was closed by another's doing is none
-                self._doors[file]()
 
     def close(self) -> None:
         """End all of it."""
         if self._listening is not None:
             self._stop_listening()
         if self._calling is not None:
-            self._shut(self._calling.fileno())
+            self._polled.shut(self._calling.fileno())
             self._calling.close()
             self._calling = None
         self._end_lane()
-
-    def _open(self, file: int, door: Callable[[], None]) -> None:
-        self._doors[file] = door
-        self._poller.register(file, zmq.POLLIN)
-
-    def _shut(self, file: int) -> None:
-        if self._doors.pop(file, None) is not None:
-            self._poller.unregister(file)

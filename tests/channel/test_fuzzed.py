@@ -221,6 +221,13 @@ HEADS: list[Any] = [
     {"kind": "cancel", "number": 0, "cancel": 1},
     {"kind": "near", "name": "gpulease-nobody", "call": "a", "answer": "b"},
     {"kind": "far"},
+    {"kind": "second"},
+    {"kind": "second.door", "bulk": "a", "port": 9, "keys": [["00" * 16, "11" * 32, "22" * 32]]},
+    {"kind": "second.no_door", "why": "none"},
+    {"kind": "second.unreached", "bulk": "a"},
+    {"kind": "second.ready", "bulk": "a"},
+    {"kind": "second.fetch", "bulk": "a", "stream": 0, "pieces": [[2, 0, 0], [2, 0, 2**20]]},
+    {"kind": "second.cut", "bulk": "a"},
 ]
 
 
@@ -236,7 +243,7 @@ async def test_the_wires_server(seconds: int) -> None:
 
     wire = Wire(handle, too_much)
     home = new_keys()
-    endpoint = wire.listen(home.public, "127.0.0.1")
+    endpoint = wire.listen(home.public, "127.0.0.1", second=0)
     peer = dealer(endpoint, home, b"home")
     async with unharmed(fuzz):
         async for frame in fuzz.frames(HEADS):

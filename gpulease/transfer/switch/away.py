@@ -89,10 +89,17 @@ class AwaySide:
 
     # ---- called by the companion kernel
 
-    def start(self, client_key: str, *, host: str = "127.0.0.1", port: int = 0) -> Endpoint:
+    def start(
+        self,
+        client_key: str,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        bulk_port: int | None = None,
+    ) -> Endpoint:
         """Listen for the home kernel that proves ``client_key``; port 0 lets the system choose."""
         self._wire = Wire(self._enqueue)
-        endpoint = self._wire.listen(client_key, host, port)
+        endpoint = self._wire.listen(client_key, host, port, bulk_port)
         self._worker.start()
         return endpoint
 
@@ -148,7 +155,7 @@ class AwaySide:
 
     def thread_ids(self) -> frozenset[int]:
         """Return native ids of transfer's own threads."""
-        threads = [self._worker, *([self._wire.thread] if self._wire is not None else [])]
+        threads = [self._worker, *(self._wire.threads if self._wire is not None else [])]
         found = (self.side.registry.borrowed.thread_id, *(t.native_id for t in threads))
         return frozenset(number for number in found if number is not None)
 

@@ -345,6 +345,10 @@ class HomeSide:
             if row.name in away else row for row in rows
         ]  # fmt: skip
 
+    def slow_because(self) -> str:
+        """Say why there is no second wire where one is wanted."""
+        return "" if self.peer.wire is None else self.peer.wire.slow_because
+
     def explain(self, name: str) -> Note | None:
         """Say why ``name`` is absent, or None when gpulease knows nothing of it."""
         absent = self.side.ledger.remote.get(name)
