@@ -11,7 +11,6 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from importlib import import_module
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
@@ -27,6 +26,7 @@ from hypothesis.stateful import (
 from gpulease.errors import GPULeaseError
 from gpulease.policy import asking, capacity, lifecycle, limits, planner, queue
 from gpulease.policy import wishes as wishes_of_leases
+from gpulease.policy.admission.kinds import Kinds
 from gpulease.policy.calendar.reservation import Window
 from gpulease.policy.capacity import fitting
 from gpulease.policy.model import Action, Alert, Lease, LeaseState, Requeue, Snapshot, Start
@@ -372,8 +372,6 @@ def whoever(self, theirs, _right, useful):
     return (self._between_projects(theirs[0], loans[0]), loans[0]) if loans else None
 
 
-#: A function bears its module's name.
-PASS = import_module("gpulease.policy.admission.admit")._Pass
 #: The rule -> where it stands, its name, and what stands there in its place.
 MUTANTS = {
     "a device is granted to one": (capacity, "free_devices", everything),
@@ -382,7 +380,7 @@ MUTANTS = {
     "devices that suit": (fitting, "suits", lambda *_: True),
     "limits of people and projects": (limits, "kept_waiting", never),
     "in the order of the queue": (queue, "waiting", as_listed),
-    "what is free is given": (PASS, "_is_settled", lambda *_: True),
+    "what is free is given": (Kinds, "is_settled", lambda *_: True),
     "kept is only what was given up": (planner, "holds", all_kept),
     "who is in use is not idle": (unused, "idle_case", lambda *_, **__: "idle"),
     "a minimum runtime": (over_quota, "may_go", lambda *_: True),

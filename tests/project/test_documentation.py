@@ -298,7 +298,7 @@ def test_every_threat_is_stopped_by_a_test_that_exists():
     assert {who[0].upper() + who[1:] for who in everybody} == {
         "A student", "A student's page", "Another local user", "A hostile companion",
         "A hostile pod", "A lost agent key", "A stolen server token", "A curious instructor",
-        "Another hub",
+        "Another hub", "Somebody on the network",
     }  # fmt: skip
     for _, _, stops, shown in table:
         assert stops

@@ -119,11 +119,9 @@ def sentence(stayed: Stayed) -> str:
     """Say what it stands for and where that is."""
     leaf = leaf_of(stayed)
     where = _way_to(stayed) or "This"
-    at_home = leaf.oid.startswith("h")
+    place = "in your notebook" if leaf.oid.startswith("h") else "on the GPU"
     if leaf.gone:
-        place = "in your notebook" if at_home else "on the GPU"
         return f"{where} is gone: it was {leaf.kind} {place}, and nothing there has it any more."
-    place = "in your notebook" if at_home else "on the GPU"
     return f"{where} stayed {place}: {leaf.kind} does not travel."
 
 

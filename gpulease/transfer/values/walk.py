@@ -23,8 +23,9 @@ from gpulease.transfer.registry import Registry
 from . import faces, leaves, weak
 from .analysis import code_use
 from .array_reduction import whole_of
-from .groups import ATOMIC, Check, Group, Held, merge, name_root, unit_root
+from .groups import ATOMIC, Check, Group, Held, name_root, unit_root
 from .imported import ALIAS, Imported, parts_of_alias
+from .joining import NEED, Joined
 from .leaf_groups import LeafGroups
 from .overlaps import Overlaps
 from .stayed import Stayed, class_of, leaf_of
@@ -60,7 +61,7 @@ class Walk:
         self._registry = registry
         self._book = book
         self._check = check or (lambda: None)
-        self._parent: dict[str, str] = {}
+        self._joined = Joined()
         self._parts: dict[str, Group] = {}
         self._owner: dict[int, str] = {}
         self._keep: list[Any] = []
@@ -105,10 +106,10 @@ class Walk:
             self._walk_root(root, values)
         self._leaves.look(self._ns, self._owner, self._parts, self._memory)
         for one, two in self._memory.pairs(self._parts, self._owner):
-            self._union(one, two)
+            self._joined.join(one, two)
         for root, referent in self._weakly:  # it is entered by whoever holds it
             if id(referent) in self._owner:
-                self._union(root, self._owner[id(referent)])
+                self._joined.join(root, self._owner[id(referent)])
         return self._collect()
 
     # ---- one root
@@ -116,7 +117,7 @@ class Walk:
     def _walk_root(self, root: str, values: list[Any]) -> None:
         if root in self._parts:
             return
-        self._parent[root] = root
+        self._joined.add(root)
         part = self._parts[root] = Group((root,))
         for value in values:
             if type(value) in (str, bytes):
@@ -176,7 +177,7 @@ class Walk:
         for key in owner.keys() & fresh.keys():
             del fresh[key]
             if owner[key] != root:
-                self._union(root, owner[key])
+                self._joined.join(root, owner[key])
         owner.update(dict.fromkeys(fresh, root))
         part.inner.update(fresh)
         return list(fresh.values())
@@ -239,7 +240,7 @@ class Walk:
                 part.unordered |= kind is frozenset
                 continue
             if key in owner:
-                self._union(root, owner[key])
+                self._joined.join(root, owner[key])
                 continue
             owner[key] = root
             part.inner[key] = obj
@@ -361,7 +362,7 @@ class Walk:
     def _leaf(self, root: str, obj: Any) -> None:
         """Enter what stays where it lives, here or there, and is not walked through."""
         self._queue.append((root, []))
-        part = self._parts.setdefault("need:" + root, Group(()))
+        part = self._parts.setdefault(NEED + root, Group(()))
         cls = leaf_of(obj).cls if type(obj) is Stayed else class_of(obj)
         if isinstance(cls, type) and is_unit(cls, self._by_value):
             part.needs.add(self._need(cls))
@@ -372,7 +373,7 @@ class Walk:
 
     def _made(self, root: str, content: Any) -> Any:
         """Remember that ``content`` was put together for this walk."""
-        part = self._parts.setdefault("need:" + root, Group(()))
+        part = self._parts.setdefault(NEED + root, Group(()))
         part.made.add(id(content))
         self._keep.append(content)
         if type(content) is tuple:
@@ -382,7 +383,7 @@ class Walk:
         return content
 
     def _function(self, root: str, obj: types.FunctionType) -> None:
-        part = self._parts.setdefault("need:" + root, Group(()))
+        part = self._parts.setdefault(NEED + root, Group(()))
         for index, cell in enumerate(obj.__closure__ or ()):
             oid = self._registry.held_oid(obj, index)
             part.needs.add(oid)
@@ -401,26 +402,8 @@ class Walk:
             part.reads |= use.reads
             part.unbounded |= use.unbounded
 
-    # ---- joining
-
-    def _find(self, root: str) -> str:
-        while self._parent[root] != root:
-            self._parent[root] = self._parent[self._parent[root]]
-            root = self._parent[root]
-        return root
-
-    def _union(self, one: str, two: str) -> None:
-        self._parent[self._find(one)] = self._find(two)
-
     def _collect(self) -> list[Group]:
-        buckets: dict[str, list[Group]] = {}
-        for root, part in self._parts.items():
-            if root.startswith("need:"):
-                if root[5:] in self._parent:
-                    buckets.setdefault(self._find(root[5:]), []).append(part)
-            else:
-                buckets.setdefault(self._find(root), []).append(part)
-        groups = [merge(parts) for parts in buckets.values()]
+        groups = self._joined.groups(self._parts)
         for group in groups:
             group.noted = self._scratch
             group.needs.difference_update(group.oids)
