@@ -351,6 +351,7 @@ def test_a_holder_that_comes_when_both_sides_have_it(pair, case, first):
 def test_a_holder_is_told_of_once(pair):
     pair.home("x = [[1]]")
     pair.gpu("x")
+    pair.home("x")
     held = pair.ns["x"][0]
     moved = []
     for _ in range(2):
