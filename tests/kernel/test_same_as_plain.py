@@ -241,7 +241,7 @@ def test_a_gpu_cell_that_only_writes_underscores_reads_no_result(home: HomeKerne
 
 SHOWN = {
     "in a second namespace of IPython": (
-        "import matplotlib.pyplot as plt\nfig, ax = plt.subplots()", "fig", "ax.plot([1, 2])\nfig",
+        "import pandas as pd\nf = [pd.Index([1])]", "f[0]", "f[0].name = 'q'\nf",
     ),
     "in a tuple": (
         "import pandas as pd\nf = pd.Index([1]); t = [f]", "t, {1: f}", "t[0].name = 'q'",

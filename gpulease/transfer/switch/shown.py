@@ -45,4 +45,9 @@ def _kept(ns: dict[str, Any]) -> list[Any]:
     hidden = getattr(shell, "user_ns_hidden", {})
     kept += [value for name, value in list(hidden.items()) if name.startswith("_")]
     hook = vars(getattr(shell, "displayhook", None) or object)
-    return kept + [hook[name] for name in ("_", "__", "___") if name in hook]
+    kept += [hook[name] for name in ("_", "__", "___") if name in hook]
+    # So has what a cell came to, of which IPython remembers the last one.
+    ends = (getattr(shell, "last_execution_result", None), hook.get("exec_result"))
+    return kept + [
+        each.result for each in {id(each): each for each in ends if each is not None}.values()
+    ]
