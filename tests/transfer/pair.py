@@ -112,6 +112,16 @@ class Pair:
         self.start_gpu(source)
         return self.end_gpu()
 
+    def leave_parked(self, source, path):
+        """Run a GPU cell of a companion that then parks what it can and leaves in good order."""
+        self.start_gpu(source)
+        self.companion.hear()
+        self.companion.ask({"op": "park", "path": str(path), "seconds": 30})
+        self.side.after_gpu_cell(1)
+        self.side._behind.pause()
+        self.side.arrivals._staged.clear()
+        self.companion.kill()
+
     def restart(self):
         """Begin anew with an empty namespace and a new companion."""
         self.close()

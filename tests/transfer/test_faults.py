@@ -214,13 +214,8 @@ def test_parked_values_reach_the_next_companion(pair, tmp_path):
 
 def _left_with_a_parked_file(pair, path):
     """A companion held ``w`` and a generator, parked what it could and left in good order."""
-    pair.start_gpu("import numpy as np\nw = np.ones(5_000_000)\ng = (i for i in range(3))")
-    pair.companion.hear()
-    pair.companion.ask({"op": "park", "path": str(path), "seconds": 30})
-    pair.side.after_gpu_cell(1)
-    pair.side._behind.pause()
-    pair.side.arrivals._staged.clear()
-    pair.companion.kill()
+    source = "import numpy as np\nw = np.ones(5_000_000)\ng = (i for i in range(3))"
+    pair.leave_parked(source, path)
 
 
 def test_what_could_not_be_parked_is_lost_and_not_said_to_be_parked(pair, tmp_path):

@@ -386,13 +386,7 @@ def test_a_parked_holder_says_that_it_is_gone(new_pair, tmp_path):
     path = tmp_path / "parked"
     pair = new_pair()
     pair.attach()
-    pair.start_gpu("import numpy as np\nbox = [np.ones(5_000_000), (i for i in [1])]")
-    pair.companion.hear()
-    pair.companion.ask({"op": "park", "path": str(path), "seconds": 30})
-    pair.side.after_gpu_cell(1)
-    pair.side._behind.pause()
-    pair.side.arrivals._staged.clear()
-    pair.companion.kill()
+    pair.leave_parked("import numpy as np\nbox = [np.ones(5_000_000), (i for i in [1])]", path)
     pair.side.disconnect(died=False)
     pair.attach(parked=str(path))
     with pytest.raises(CellError, match=r"box\[1\] is gone: it was a generator .* on the GPU"):

@@ -6,8 +6,6 @@ import gc
 from collections.abc import Collection
 from typing import Any
 
-from gpulease.transfer.values.groups import ATOMIC
-
 #: More containers of results are not looked into.
 LIMIT = 20_000
 #: A result such as ``model, losses`` is held by the tuple that was shown, and by nobody else.
@@ -19,18 +17,15 @@ def own_results(ns: dict[str, Any], wanted: Collection[int], seen: Collection[in
 
     References from within the objects of ``seen`` (by id) were counted already.
     """
-    kept = _kept(ns)
-    found = [id(value) for value in kept if id(value) in wanted]
-    frontier = kept
+    found: list[int] = []
+    frontier = _kept(ns)
     entered = {*seen, id(ns.get("_oh"))}  # whose values are among them
-    while frontier and len(entered) < LIMIT + len(seen):
+    most = len(entered) + LIMIT
+    while frontier and len(entered) < most:
+        found += [id(o) for o in frontier if id(o) in wanted]
         fresh = {id(o): o for o in frontier if type(o) in _CONTAINERS and id(o) not in entered}
-        if not fresh:
-            break
         entered.update(fresh)
         frontier = gc.get_referents(*fresh.values())
-        found += [id(o) for o in frontier if id(o) in wanted]
-        frontier = [o for o in frontier if type(o) not in ATOMIC]
     return found
 
 
@@ -47,7 +42,5 @@ def _kept(ns: dict[str, Any]) -> list[Any]:
     hook = vars(getattr(shell, "displayhook", None) or object)
     kept += [hook[name] for name in ("_", "__", "___") if name in hook]
     # So has what a cell came to, of which IPython remembers the last one.
-    ends = (getattr(shell, "last_execution_result", None), hook.get("exec_result"))
-    return kept + [
-        each.result for each in {id(each): each for each in ends if each is not None}.values()
-    ]
+    ends = {getattr(shell, "last_execution_result", None), hook.get("exec_result")}
+    return kept + [each.result for each in ends if each is not None]
