@@ -17,21 +17,24 @@ import sys
 import tarfile
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Final
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote, urlsplit
 
 from gpulease import __version__
 from gpulease.errors import GPULeaseError
 from gpulease.private_files import UMASK
 
-#: Variables whose values are never written; what stands in them is searched for everywhere.
+if TYPE_CHECKING:
+    from traitlets.config import Config
+
+#: Variables and settings whose values are never written, and are searched for everywhere.
 _SECRET_NAMES: Final = re.compile(
-    r"(?i).*(TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|API_?KEY|PRIVATE_?KEY|DATABASE_URL|COOKIE).*"
+    r"(?i).*(TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|DATABASE_URL|COOKIE|WEBHOOK).*|.*KEY"
 )
 #: Anything shorter is searched for in no text: a word of a sentence would be cut out.
 _SHORTEST: Final = 6
@@ -53,7 +56,9 @@ def run(arguments: argparse.Namespace) -> int:
         GPULeaseError: ``bad_option``, ``unreadable_file``.
     """
     os.umask(UMASK)
-    packed = bundle(collect(arguments.config or "", os.environ), os.environ)
+    config = _configuration(arguments.config or "")
+    texts = collect(arguments.config or "", config, os.environ)
+    packed = bundle(texts, secrets_of(os.environ, config))
     if str(arguments.file) == "-":
         sys.stdout.buffer.write(packed)
         return 0
@@ -70,17 +75,21 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def collect(config_file: str, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the texts of a bundle by their file names; what cannot be had says why.
+def _configuration(file: str) -> Config:
+    """Return the service's configuration, empty without a file.
 
     Raises:
-        GPULeaseError: ``bad_option``: the configuration file.
+        GPULeaseError: ``bad_option``.
     """
     from traitlets.config import Config
 
     from gpulease.service.option_values import read_configuration
 
-    config = read_configuration("--config", config_file) if config_file else Config()
+    return read_configuration("--config", file) if file else Config()
+
+
+def collect(config_file: str, config: Config, environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the texts of a bundle by their file names; what cannot be had says why."""
     found = {
         "about.json": _json(_about()),
         "environment.json": _json(_variables(environment)),
@@ -96,9 +105,9 @@ def collect(config_file: str, environment: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-def bundle(texts: Mapping[str, str], environment: Mapping[str, str]) -> bytes:
+def bundle(texts: Mapping[str, str], secrets: Iterable[str]) -> bytes:
     """Return the archive, with every secret taken out of every text."""
-    secrets = sorted(secrets_of(environment), key=len, reverse=True)
+    secrets = sorted(secrets, key=len, reverse=True)
     target = io.BytesIO()
     with tarfile.open(fileobj=target, mode="w:gz") as archive:
         for name, text in sorted(texts.items()):
@@ -110,17 +119,31 @@ def bundle(texts: Mapping[str, str], environment: Mapping[str, str]) -> bytes:
     return target.getvalue()
 
 
-def secrets_of(environment: Mapping[str, str]) -> set[str]:
+def secrets_of(environment: Mapping[str, str], settings: Mapping[str, Any]) -> set[str]:
     """Return every secret that this process knows, with the passwords inside addresses."""
     found = set()
-    for name, value in environment.items():
+    for name, value in (*environment.items(), *_leaves(settings)):
         found |= _passwords(value)
-        if _SECRET_NAMES.fullmatch(name):
+        if name == "token_env":  # a further hub's, whatever its variable is called
+            found.add(environment.get(value, "").strip())
+        elif _SECRET_NAMES.fullmatch(name):
             found.add(value)
             path = Path(value)
-            if name.endswith("_FILE") and path.is_file():
+            if name.lower().endswith("_file") and path.is_file():
                 found.add(path.read_text(encoding="utf-8", errors="replace").strip())
     return {each for each in found if len(each) >= _SHORTEST}
+
+
+def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
+    """Yield each text in settings with the name under which it stands."""
+    if isinstance(value, Mapping):
+        for key, each in value.items():
+            yield from _leaves(each, str(key))
+    elif isinstance(value, list | tuple | set):
+        for each in value:
+            yield from _leaves(each, name)
+    elif isinstance(value, str):
+        yield name, value
 
 
 def without(text: str, secrets: Iterable[str]) -> str:
@@ -131,12 +154,12 @@ def without(text: str, secrets: Iterable[str]) -> str:
 
 
 def _passwords(value: str) -> set[str]:
-    """Return the password inside an address, and the address."""
+    """Return the password inside an address, as it is written there and as it is."""
     try:
         password = urlsplit(value).password if "://" in value else None
     except ValueError:
         return set()
-    return {password, value} if password else set()
+    return {password, unquote(password)} if password else set()
 
 
 def _about() -> dict[str, Any]:

@@ -17,6 +17,8 @@ SECRETS = {
     "GPULEASE_COOKIE_SECRET": QUOTED,
     "SMTP_PASSWORD": "mail-pass-1",
     "GPULEASE_PROXY": "http://ada:proxy-pass@proxy.example.org:3128",
+    "JUPYTERHUB_CRYPT_KEY": "00c0ffee-crypt-key",
+    "GPULEASE_LAB2": "of-a-further-hub",
 }
 CONFIG = """
 import os
@@ -26,12 +28,19 @@ c.GPULeaseService.database_url = os.environ["DATABASE_URL"]
 c.GPULeaseService.service_url = "http://127.0.0.1:9"
 c.GPULeaseService.metrics_url = "http://127.0.0.1:9"
 c.GPULeaseService.notes = ["in a list: " + os.environ["JUPYTERHUB_API_TOKEN"]]
+c.GPULeaseService.hubs = {"lab2": {"token_env": "GPULEASE_LAB2"}, "lab3": {"token_file": FILE}}
+c.GPULeaseService.notify_webhook = "https://hooks.example.org/services/T00/hook-in-a-path"
+c.GPULeaseService.notify_smtp_password_file = FILE
+c.Other.notes = "said in a sentence: the-token-in-a-setting's-file"
+c.KubernetesSettings.environment = {"WANDB_API_KEY": "key-of-a-class"}
 c.Other.api_token = "a-token-that-stands-in-the-file"
 c.Other.relay = "smtp://bot:relay-pass@mail.example.org"
 c.Other.said = os.environ["GPULEASE_COOKIE_SECRET"]
 """
 EVERY = (
     *("5f2c0a-hub-token", "s3cr3t-of-db", QUOTED, json.dumps(QUOTED)[1:-1], "mail-pass-1"),
+    *("00c0ffee-crypt-key", "of-a-further-hub", "services/T00/hook-in-a-path", "key-of-a-class"),
+    "the-token-in-a-setting's-file",
     *("proxy-pass", "a-token-that-stands-in-the-file", "relay-pass", "the-token-in-a-file"),
 )
 
@@ -47,7 +56,9 @@ def config(monkeypatch, tmp_path):
     # Nothing of a cluster that this machine may know.
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     found = tmp_path / "config.py"
-    found.write_text(CONFIG)
+    other = tmp_path / "other"
+    other.write_text("the-token-in-a-setting's-file\n")
+    found.write_text(CONFIG.replace("FILE", repr(str(other))))
     return found
 
 
@@ -80,12 +91,12 @@ def test_no_secret_is_in_it_wherever_it_came_from(config, tmp_path):
 
 def test_what_an_answer_holds_is_searched_too():
     given = {"answer.json": json.dumps({"said": QUOTED, "by": "x"})}
-    (text,) = texts(support_bundle.bundle(given, SECRETS)).values()
+    (text,) = texts(support_bundle.bundle(given, SECRETS.values())).values()
     assert json.loads(text) == {"said": "[removed]", "by": "x"}
 
 
 def test_a_short_value_cuts_no_words():
-    assert support_bundle.secrets_of({"MY_TOKEN": "no", "OTHER": "plain"}) == set()
+    assert support_bundle.secrets_of({"MY_TOKEN": "no", "OTHER": "plain"}, {}) == set()
 
 
 def test_a_file_that_is_there_stays(config, tmp_path, capsys):

@@ -46,6 +46,7 @@ class Install:
         more: files of ours that are given after the values for every hub.
         servers: pattern of the namespace in which servers stand; "" is the hub's own.
         edits: commands of docs/kubernetes.md that make our manifests fit, run beside `helm-values`.
+        allowed: lines that the site adds to the admission policy; `gpulease doctor --hub` has them.
     """
 
     values: Mapping[str, Any] = field(default_factory=dict)
@@ -54,6 +55,7 @@ class Install:
     more: tuple[str, ...] = ()
     servers: str = ""
     edits: tuple[str, ...] = ()
+    allowed: tuple[str, ...] = ()
 
 
 #: As docs/kubernetes.md gives them, for these names.
@@ -147,6 +149,72 @@ COURSE_CHOICES: tuple[dict[str, str], ...] = (
     {"profile": "project", "size": "large"},
 )
 
+#: Behind the site's own ingress, with a database and a scheduler of its own, for many servers.
+INGRESS: dict[str, Any] = {
+    "ingress": {
+        "enabled": True,
+        "ingressClassName": "nginx",
+        "hosts": ["hub.example.org"],
+        "tls": [{"hosts": ["hub.example.org"], "secretName": "hub-tls"}],
+    },
+    "proxy": {"service": {"type": "ClusterIP"}},
+    "hub": {
+        "db": {"type": "postgres", "url": "postgresql+psycopg2://hub@db/hub", "password": "pw"},
+        "allowNamedServers": True,
+        "concurrentSpawnLimit": 10,
+    },
+    "scheduling": {"userScheduler": {"enabled": False}},
+}
+#: All homes in one claim, beside data that everybody reads.
+ONE_CLAIM: dict[str, Any] = {
+    "storage": {
+        "type": "static",
+        "static": {"pvcName": "homes", "subPath": "home/{username}"},
+        "extraVolumes": [
+            {"name": "data", "persistentVolumeClaim": {"claimName": "data", "readOnly": True}},
+            {"name": "shm", "emptyDir": {"medium": "Memory"}},
+            {"name": "nfs", "nfs": {"server": "nfs.example.org", "path": "/sets"}},
+        ],
+        "extraVolumeMounts": [
+            {"name": "data", "mountPath": "/data"},
+            {"name": "shm", "mountPath": "/dev/shm"},
+            {"name": "nfs", "mountPath": "/sets", "readOnly": True},
+        ],
+    },
+    "extraPodConfig": {
+        "dnsConfig": {"options": [{"name": "ndots", "value": "2"}]},
+        "enableServiceLinks": False,
+        "hostname": "notebook",
+        "securityContext": {"fsGroup": 100, "fsGroupChangePolicy": "OnRootMismatch"},
+        "shareProcessNamespace": True,
+    },
+    # Ours replaces this list, but not the rules beside it.
+    "networkPolicy": {
+        "egress": [{"to": [{"ipBlock": {"cidr": "10.9.0.0/16"}}]}],
+        "egressAllowRules": {"nonPrivateIPs": False},
+    },
+}
+#: Nothing is kept, and most of what a server's container can be told.
+NO_HOME: dict[str, Any] = {
+    "storage": {"type": "none"},
+    "extraEnv": {"A": "1", "B": {"valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}},
+    "extraFiles": {"course": {"mountPath": "/etc/course.json", "data": {"a": 1}}},
+    "lifecycleHooks": {"postStart": {"exec": {"command": ["sh", "-c", "true"]}}},
+    "allowPrivilegeEscalation": True,
+    "memory": {"guarantee": "1G", "limit": "2G"},
+    "cpu": {"guarantee": 0.5, "limit": 2},
+    "extraLabels": {"team": "physics"},
+    "image": {"pullSecrets": ["registry"]},
+}
+#: Where servers run, and as whom (an account that the tests of admission make).
+PLACED: dict[str, Any] = {
+    "extraTolerations": [
+        {"key": "pool", "operator": "Equal", "value": "u", "effect": "NoSchedule"}
+    ],
+    "nodeSelector": {"pool": "u"},
+    "serviceAccountName": "other",
+}
+
 INSTALLS: dict[str, Install] = {
     "defaults": Install(),
     "https letsencrypt": _https("letsencrypt", letsencrypt={"contactEmail": "it@example.org"}),
@@ -176,6 +244,13 @@ INSTALLS: dict[str, Install] = {
         edits=(NAMESPACE, *BASE_URL, FULLNAME),
     ),
     "a course": Install(COURSE),
+    "ingress": Install(INGRESS),
+    "one claim for all homes": Install({"singleuser": ONE_CLAIM}),
+    "no home": Install({"singleuser": NO_HOME}),
+    "a place and an account": Install(
+        {"singleuser": PLACED},
+        allowed=("node pool=u", "serviceAccountName other", "toleration pool=u"),
+    ),
     "no metadata block": Install({"singleuser": {"cloudMetadata": {"blockWithIptables": False}}}),
 }
 

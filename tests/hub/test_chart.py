@@ -142,8 +142,8 @@ async def test_a_hub_of_it_starts_servers_that_may_lease(name, configured, make_
     assert env["GPULEASE_SERVICE_URL"] == f"http://gpulease.gpulease-system:9980{path}"
     blockers = [each for each in pod["spec"].get("initContainers", []) if is_blocker(each)]
     assert len(blockers) == (name != "no metadata block")
-    # By the list alone too, but for the names that a release gives.
-    assert {each.what.split(" ")[0] for each in guard.inspect(pod)} <= {"priorityClassName"}
+    # By the list alone too, but for what the site has to tell the admission policy.
+    assert {each.what for each in guard.inspect(pod)} == set(chart.INSTALLS[name].allowed)
     what_must_flow_flows_and_nothing_else(Site(name, pod))
 
 
