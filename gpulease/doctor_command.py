@@ -34,6 +34,11 @@ if TYPE_CHECKING:
 #: Seconds by which two clocks may differ before times on pages confuse.
 _CLOCK_MAX = 5.0
 _HUB_SECONDS = 10.0
+_SHARED = (
+    "People's servers share the hub's domain: a page of one can read the lease service's pages as"
+    " whoever looks at it."
+)
+_TRUSTED = "Pages of people's servers are trusted."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -96,6 +101,7 @@ async def look(config_file: str, environment: Mapping[str, str]) -> list[Result]
     found.append(await asyncio.to_thread(_runs, environment))
     found += [await asyncio.to_thread(_further_hub, hub) for hub in hubs]
     found.append(_pages(service, environment))
+    found += map(_further_pages, hubs)
     return found
 
 
@@ -136,7 +142,7 @@ def _pages(service: GPULeaseService, environment: Mapping[str, str]) -> Result:
     if said or (said is None and environment.get("JUPYTERHUB_HOST")):
         return Result("pages", "ok", "Each person's servers have a domain of their own.")
     if service.trusted_servers:
-        return Result("pages", "ok", "Pages of people's servers are trusted.")
+        return Result("pages", "ok", _TRUSTED)
     if said is None and not environment.get("JUPYTERHUB_CLIENT_ID", "").startswith("service-"):
         return Result(
             "pages",
@@ -148,10 +154,25 @@ def _pages(service: GPULeaseService, environment: Mapping[str, str]) -> Result:
     return Result(
         "pages",
         "warning",
-        "People's servers share the hub's domain: a page of one can read the lease service's pages"
-        " as whoever looks at it.",
+        _SHARED,
         "Set JupyterHub.subdomain_host and GPULeaseService.user_domains, or say that you trust the"
         " pages of all servers (GPULeaseService.trusted_servers).",
+    )
+
+
+def _further_pages(hub: FurtherHub) -> Result:
+    """Whether pages of a further hub's servers share the origin of the service's pages there."""
+    from gpulease.providers.kubernetes.findings import Result
+
+    check = f"pages {hub.name}"
+    if hub.trusted_servers:
+        return Result(check, "ok", _TRUSTED)
+    return Result(
+        check,
+        "warning",
+        _SHARED,
+        "A further hub cannot have subdomain_host: say that you trust the pages of all its servers"
+        " (trusted_servers), or let only people in who trust each other.",
     )
 
 
@@ -221,7 +242,12 @@ def _further_hub(hub: FurtherHub) -> Result:
         return Result(check, "wrong", sentence, step)
     except (OSError, ValueError) as error:
         sentence = f"The hub does not answer at {hub.api_url}: {error}"
-        return Result(check, "wrong", sentence, "Look whether it runs, and at api_url.")
+        step = "Look whether it runs, and at api_url."
+        if isinstance(getattr(error, "reason", error), ssl.SSLError):
+            step = (
+                "Look at its certificate, and at api_url. A further hub cannot have internal_ssl."
+            )
+        return Result(check, "wrong", sentence, step)
     named = f"{model.get('kind')} {model.get('name')}"
     if named != f"service {hub.service_name}":
         sentence = f"The token is of {named} there, and its path is {hub.prefix}."

@@ -47,27 +47,28 @@ def lab() -> Iterator[str]:
         server.server_close()
 
 
-async def said(directory: Path, api: str, token: str = TOKEN) -> Any:
-    """Return what is said of the hub."""
+async def said(directory: Path, api: str, token: str = TOKEN, **more: object) -> Any:
+    """Return what is said of the hub, and of its pages where the hub can be read."""
     file = directory / "config.py"
-    hubs = {"lab2": {"api_url": api, "token_env": "LAB_TOKEN"}}
+    hubs = {"lab2": {"api_url": api, "token_env": "LAB_TOKEN", **more}}
     file.write_text(f"c.GPULeaseService.hubs = {hubs!r}\n")
     found = await look(str(file), {"LAB_TOKEN": token})
     assert token not in str(found) or not token
-    assert {each.check for each in found} >= {"hub", "pages"}
-    return next(each for each in found if each.check.startswith("hub") and each.check != "hub")
+    by_check = {each.check: each for each in found}
+    assert by_check.keys() >= {"hub", "pages"}
+    return by_check.get("hubs") or by_check["hub lab2"], by_check.get("pages lab2")
 
 
 async def test_a_hub_that_knows_the_service_is_well(tmp_path: Path, lab: str) -> None:
-    found = await said(tmp_path, lab)
+    found, _ = await said(tmp_path, lab)
     assert (found.check, found.state) == ("hub lab2", "ok")
 
 
 async def test_a_hub_that_is_away_or_knows_another_token_is_named(tmp_path: Path, lab: str) -> None:
-    other = await said(tmp_path, lab, "an-older-one")
+    other, _ = await said(tmp_path, lab, "an-older-one")
     assert (other.check, other.state) == ("hub lab2", "wrong")
     assert "403" in other.sentence
-    away = await said(tmp_path, "http://127.0.0.1:1/hub/api")
+    away, _ = await said(tmp_path, "http://127.0.0.1:1/hub/api")
     assert (away.state, "http://127.0.0.1:1/hub/api" in away.sentence) == ("wrong", True)
 
 
@@ -84,18 +85,29 @@ async def test_a_token_that_is_not_the_services_or_may_too_little_is_named(
     tmp_path: Path, lab: str, wrong: dict[str, Any], named: str
 ) -> None:
     Lab.model |= wrong
-    found = await said(tmp_path, lab)
+    found, _ = await said(tmp_path, lab)
     assert (found.state, named in found.sentence) == ("wrong", True), found
     assert found.next_step
 
 
 async def test_a_clock_that_differs_is_named(tmp_path: Path, lab: str) -> None:
     Lab.late = 90.0
-    found = await said(tmp_path, lab)
+    found, _ = await said(tmp_path, lab)
     assert (found.state, "seconds apart" in found.sentence) == ("wrong", True), found
 
 
 async def test_what_cannot_be_read_of_the_hubs_is_said(tmp_path: Path, lab: str) -> None:
-    found = await said(tmp_path, lab, "")
+    found, _ = await said(tmp_path, lab, "")
     assert (found.check, found.state) == ("hubs", "wrong")
     assert "token_env is 'LAB_TOKEN'" in found.sentence
+
+
+async def test_what_a_further_hub_cannot_have_is_said(tmp_path: Path, lab: str) -> None:
+    """Neither a domain for each person's servers nor TLS that the hub's own authority vouches."""
+    _, shared = await said(tmp_path, lab)
+    assert (shared.state, "share the hub's domain" in shared.sentence) == ("warning", True)
+    assert "subdomain_host" in shared.next_step
+    _, trusted = await said(tmp_path, lab, trusted_servers=True)
+    assert (trusted.state, trusted.next_step) == ("ok", "")
+    encrypted, _ = await said(tmp_path, lab.replace("http:", "https:"))
+    assert (encrypted.state, "internal_ssl" in encrypted.next_step) == ("wrong", True)

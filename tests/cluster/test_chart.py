@@ -1,4 +1,8 @@
-"""Whole rounds under the chart's own hub configuration: server, GPU cell, reclaim."""
+"""Whole rounds under the chart's own hub configuration: server, GPU cell, reclaim.
+
+The chart's defaults each time, the other ways at night: each is rendered, configured and put
+through guard and API server in the shorter suites.
+"""
 
 import asyncio
 import contextlib
@@ -26,7 +30,8 @@ from tests.hub import chart
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600), chart.needs_chart]
 
-WHOLE_ROUNDS = ("defaults", "https manual", "all names", "a namespace for each user")
+AT_NIGHT = ("https manual", "all names", "a namespace for each user")
+WHOLE_ROUNDS = ("defaults", *(pytest.param(each, marks=pytest.mark.nightly) for each in AT_NIGHT))
 NODE = "/api/v1/nodes/node1"
 #: The course's images are this cluster's one, and its culler is in a hurry.
 COURSE = replace(
@@ -115,6 +120,7 @@ async def seen_active(browser: Browser) -> AsyncIterator[None]:
         await telling
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("charted", ["a course"], indirect=True)
 async def test_in_a_course_the_lease_goes_first_and_the_culled_server_after_it(
     charted: ChartSite,

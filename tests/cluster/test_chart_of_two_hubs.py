@@ -30,6 +30,7 @@ from tests.hub import chart
 
 pytestmark = [
     pytest.mark.cluster,
+    pytest.mark.nightly,  # test_several_hubs.py shows it each time, without the chart
     pytest.mark.timeout(600),
     chart.needs_chart,
     pytest.mark.skipif(chart.kubectl() is None, reason="kubectl is not built (make setup-cluster)"),

@@ -1,4 +1,7 @@
-"""Leases admitted by a real Kueue: admission, waiting without end, preemption with a drain."""
+"""Leases admitted by a real Kueue: admission, waiting without end, preemption with a drain.
+
+What is preempted takes long, and is shown at night.
+"""
 
 import asyncio
 import tempfile
@@ -48,7 +51,7 @@ def site(cluster: Cluster) -> Iterator[Site]:
             local = {"students": shipped.HUB_NAMESPACE, "staff": JOBS}
             kueue.queue(cluster.api, "gpus", 2, local)
             kueue.priority(cluster.api, "urgent", 100)
-            with running_site(cluster, directory, POLICY) as running:
+            with running_site(cluster, directory, POLICY, homes_number=6) as running:
                 yield running
     finally:
         delete_namespace(cluster.api, JOBS)
@@ -77,7 +80,7 @@ async def seen_waiting(student: Student, words: str) -> dict[str, object]:
     return student.watch.lease
 
 
-async def test_admission_waiting_and_preemption(site: Site) -> None:
+async def test_who_is_not_let_in_waits_there_without_end(site: Site) -> None:
     api = site.cluster.api
     api.create(job("holder"))
     wait_for_phase(api, JOBS, "holder")
@@ -99,20 +102,23 @@ async def test_admission_waiting_and_preemption(site: Site) -> None:
         api.delete(f"/api/v1/namespaces/{JOBS}/pods/holder")
         assert "second 1" in (await cell).text
 
-        # Somebody more urgent takes one back: what was there comes home first.
+
+@pytest.mark.nightly
+async def test_who_is_preempted_has_the_values_home_and_asks_anew(site: Site) -> None:
+    api = site.cluster.api
+    async with at_work(site, "eve") as eve, at_work(site, "finn") as finn:
+        for each in (eve, finn):
+            assert "'at last'" in (await each.run("%%gpu\nmade = 'at last'\nprint([made])")).text
         before = {each["metadata"]["uid"] for each in kueue.workloads(api, shipped.HUB_NAMESPACE)}
         api.create(job("urgent", **{"kueue.x-k8s.io/priority-class": "urgent"}))
-        people = {"ada": ada, "bob": bob}
 
-        def lost() -> list[str]:
-            return [name for name, each in people.items() if each.watch.state == "ended"]
+        def lost() -> list[Student]:
+            return [each for each in (eve, finn) if each.watch.state == "ended"]
 
-        (name,) = await wait_for_async(lost, LONG, "a lease to be preempted")
-        loser = people[name]
+        (loser,) = await wait_for_async(lost, LONG, "a lease to be preempted")
         assert loser.watch.lease is not None
         assert "queue gave the GPU to others" in loser.watch.lease["sentence"]
-        made = {"ada": "first", "bob": "second"}[name]
-        assert (await loser.run(f"print({made})")).text.strip().endswith(("at last", "1"))
+        assert (await loser.run("print(made)")).text.strip().endswith("at last")
         wait_for_phase(api, JOBS, "urgent")
 
         # The next cell asks anew, from the end of the queue.
@@ -125,16 +131,18 @@ async def test_admission_waiting_and_preemption(site: Site) -> None:
         assert "once more" in (await again).text
 
 
+ON_TWO_NODES = "%%gpu --count 2 --nodes 2\nprint('both', 1)"
+
+
 async def test_the_pods_of_several_nodes_are_admitted_together(site: Site) -> None:
-    """With room for one of the two none is let in; a preempted one takes the other with it."""
+    """With room for one of the two none is let in; what was returned leaves nothing behind."""
     api = site.cluster.api
     await several_nodes(site, LONG)
     try:
         api.create(job("first"))
         wait_for_phase(api, JOBS, "first")
         async with at_work(site, "cleo") as cleo:
-            ask = "%%gpu --count 2 --nodes 2\nprint('both', 1)"
-            cell = asyncio.ensure_future(cleo.run(ask))
+            cell = asyncio.ensure_future(cleo.run(ON_TWO_NODES))
             await wait_for_async(lambda: len(site.lease_pods()) == 2, LONG, "two pods")
             await seen_waiting(cleo, "share of the GPUs is in use")
             assert all(each["spec"].get("schedulingGates") for each in site.lease_pods())
@@ -146,21 +154,29 @@ async def test_the_pods_of_several_nodes_are_admitted_together(site: Site) -> No
             assert sum(each["count"] for each in own["spec"]["podSets"]) == 2
             api.delete(f"/api/v1/namespaces/{JOBS}/pods/first")
             assert "both 1" in (await cell).text
-
-            api.create(job("urgent", **{"kueue.x-k8s.io/priority-class": "urgent"}))
-            await cleo.watch.wait_for("ended", seconds=LONG)
-            assert cleo.watch.lease is not None
-            assert "queue gave the GPU to others" in cleo.watch.lease["sentence"]
-            await wait_for_async(lambda: not site.lease_pods(), LONG, "both pods to be gone")
-            wait_for_phase(api, JOBS, "urgent")
-            api.delete(f"/api/v1/namespaces/{JOBS}/pods/urgent")
-
-            # What was returned leaves nothing behind either.
-            assert "both 1" in (await cleo.run(ask)).text
             await cleo.run("%gpu return")
             await wait_for_async(lambda: not site.lease_pods(), LONG, "its pods to be gone")
             await wait_for_async(
                 lambda: not kueue.workloads(api, shipped.HUB_NAMESPACE), LONG, "its Workload"
             )
+    finally:
+        shipped.remove(api, shipped.SEVERAL_NODES)
+
+
+@pytest.mark.nightly
+async def test_a_pod_that_is_preempted_takes_the_others_of_its_lease_with_it(site: Site) -> None:
+    api = site.cluster.api
+    await several_nodes(site, LONG)
+    try:
+        async with at_work(site, "dora") as dora:
+            assert "both 1" in (await dora.run(ON_TWO_NODES)).text
+            api.create(job("urgent", **{"kueue.x-k8s.io/priority-class": "urgent"}))
+            await dora.watch.wait_for("ended", seconds=LONG)
+            assert dora.watch.lease is not None
+            assert "queue gave the GPU to others" in dora.watch.lease["sentence"]
+            await wait_for_async(lambda: not site.lease_pods(), LONG, "both pods to be gone")
+            wait_for_phase(api, JOBS, "urgent")
+            api.delete(f"/api/v1/namespaces/{JOBS}/pods/urgent")
+            assert "both 1" in (await dora.run(ON_TWO_NODES)).text
     finally:
         shipped.remove(api, shipped.SEVERAL_NODES)
