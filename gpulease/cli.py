@@ -13,7 +13,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpulease import __version__, database_command, runs_command, usage_command
+from gpulease import __version__
+from gpulease.commands import database, runs, usage
 from gpulease.companion import cli as companion
 from gpulease.errors import GPULeaseError
 from gpulease.gpus.agent import arguments as agent
@@ -85,8 +86,8 @@ def _parser() -> argparse.ArgumentParser:
     _add_verify(commands)
     _add_db(commands)
     _add_admin(commands)
-    usage_command.add_parsers(commands)
-    runs_command.add_parsers(commands)
+    usage.add_parsers(commands)
+    runs.add_parsers(commands)
     _add_doctor(commands)
     _add_support_bundle(commands)
     _add_uninstall(commands)
@@ -131,7 +132,7 @@ def _agent(arguments: argparse.Namespace) -> int:
 
 
 def _add_doctor(commands: Commands) -> None:
-    from gpulease import doctor_command
+    from gpulease.commands import doctor
 
     parser = commands.add_parser(
         "doctor",
@@ -139,12 +140,12 @@ def _add_doctor(commands: Commands) -> None:
         description="Looks with the lease service's own rights, best in its pod. Changes nothing."
         " Exit status 0 when nothing is wrong.",
     )
-    doctor_command.add_arguments(parser)
-    parser.set_defaults(run=doctor_command.run)
+    doctor.add_arguments(parser)
+    parser.set_defaults(run=doctor.run)
 
 
 def _add_support_bundle(commands: Commands) -> None:
-    from gpulease import support_bundle
+    from gpulease.commands import support_bundle
 
     parser = commands.add_parser(
         "support-bundle",
@@ -157,7 +158,7 @@ def _add_support_bundle(commands: Commands) -> None:
 
 
 def _add_uninstall(commands: Commands) -> None:
-    from gpulease import uninstall_command
+    from gpulease.commands import uninstall
 
     parser = commands.add_parser(
         "uninstall",
@@ -166,8 +167,8 @@ def _add_uninstall(commands: Commands) -> None:
         " the rights of a cluster's admin. The hub, its servers and all homes stay. Without --yes"
         " it only says what would go.",
     )
-    uninstall_command.add_arguments(parser)
-    parser.set_defaults(run=uninstall_command.run)
+    uninstall.add_arguments(parser)
+    parser.set_defaults(run=uninstall.run)
 
 
 def _add_policy(commands: Commands) -> None:
@@ -210,7 +211,7 @@ def _add_whatif(actions: Commands) -> None:
 
 
 def _policy_whatif(arguments: argparse.Namespace) -> int:
-    from gpulease.simulate_command import whatif
+    from gpulease.commands.simulate import whatif
 
     return whatif(arguments, _read(arguments.file))
 
@@ -231,7 +232,7 @@ def _add_verify(commands: Commands) -> None:
 
 
 def _add_simulate(commands: Commands) -> None:
-    from gpulease import simulate_command
+    from gpulease.commands import simulate
 
     parser = commands.add_parser(
         "simulate",
@@ -239,14 +240,14 @@ def _add_simulate(commands: Commands) -> None:
         description="Lets invented or recorded people work through the very same planner on a"
         " virtual clock, and says what GPUs were held, used and waited for.",
     )
-    simulate_command.add_arguments(parser)
-    parser.set_defaults(run=simulate_command.run)
+    simulate.add_arguments(parser)
+    parser.set_defaults(run=simulate.run)
 
 
 def _policy_check(arguments: argparse.Namespace) -> int:
-    from gpulease import policy_command
+    from gpulease.commands import policy
 
-    return policy_command.check(arguments, _read)
+    return policy.check(arguments, _read)
 
 
 def _read(file: Path) -> str:
@@ -284,7 +285,7 @@ def _add_reservations(commands: Commands) -> None:
 
 
 def _reservations(arguments: argparse.Namespace) -> int:
-    from gpulease.reservations_command import run
+    from gpulease.commands.reservations import run
 
     return run(arguments)
 
@@ -359,11 +360,11 @@ def _add_admin(commands: Commands) -> None:
         ("logout", "remove what login kept"),
     ):
         actions.add_parser(name, help=does).set_defaults(run=_admin)
-    database_command.add_parsers(actions)
+    database.add_parsers(actions)
 
 
 def _admin(arguments: argparse.Namespace) -> int:
-    from gpulease.admin_command import run
+    from gpulease.commands.admin import run
 
     return run(arguments)
 

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from gpulease.policy.model import Lease, LeaseState, TimeOuts
-from gpulease.service.evidence import Watch
-from gpulease.service.ledger import Ledger
-from gpulease.service.links import Links
 from gpulease.service.metrics import Metrics
-from gpulease.service.policies import Policies
-from gpulease.service.reconcile import Reconciler
+from gpulease.service.rounds.evidence import Watch
+from gpulease.service.rounds.ledger import Ledger
+from gpulease.service.rounds.policies import Policies
+from gpulease.service.rounds.reconcile import Reconciler
+from gpulease.service.supervisors.links import Links
 from gpulease.store import Change, Store, upgrade
 from testcluster.lease_world import LeaseWorld
 from tests.helpers import wait_for_async

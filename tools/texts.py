@@ -26,7 +26,7 @@ METHODS = [
     ("policy/**.py", "python"),
     ("runs/**.py", "python"),
     ("simulate/**.py", "python"),
-    ("service/rest_*.py", "ignore"),
+    ("service/rest/**.py", "ignore"),
     ("service/**.py", "python"),
 ]
 KEYWORDS = {"_": None, "_n": (1, 2), "_h": None, "Text": None, "counted": (1, 2)}

@@ -19,7 +19,7 @@ from gpulease.policy.model import PolicyDocument
 from gpulease.policy.pods import resource_of
 from gpulease.protocol.agents import AgentBatch, AgentPost
 from gpulease.providers.base import AgentReports
-from gpulease.service.shapes import BatchesTaken, ResourceNames
+from gpulease.service.schemas.shapes import BatchesTaken, ResourceNames
 
 log = logging.getLogger(__name__)
 

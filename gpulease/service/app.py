@@ -18,9 +18,9 @@ from gpulease.errors import GPULeaseError
 from gpulease.private_files import UMASK
 from gpulease.service import logs
 from gpulease.service.listening import allow_files
-from gpulease.service.options import Options
 from gpulease.service.run import RunningService
-from gpulease.service.settings import GPULeaseService
+from gpulease.service.settings.application import GPULeaseService
+from gpulease.service.settings.options import Options
 
 log = logging.getLogger(__name__)
 

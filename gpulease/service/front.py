@@ -14,12 +14,12 @@ from dataclasses import replace
 from tornado.routing import AnyMatches, PathMatches, Router, Rule, RuleRouter
 
 from gpulease.hub_names import HubNames
-from gpulease.service.auth import ServiceOAuth
-from gpulease.service.further_hubs import FurtherHub
-from gpulease.service.options import Options
+from gpulease.service.hubs.auth import ServiceOAuth
 from gpulease.service.pages import Site
 from gpulease.service.parts import Services
 from gpulease.service.routes import application
+from gpulease.service.settings.further_hubs import FurtherHub
+from gpulease.service.settings.options import Options
 
 
 def first_log_in(options: Options) -> ServiceOAuth:

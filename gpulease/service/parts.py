@@ -19,28 +19,28 @@ from gpulease.texts import Text
 if TYPE_CHECKING:
     from gpulease.service.agents import Agents
     from gpulease.service.bounds import Bounds
-    from gpulease.service.environments import Environments
-    from gpulease.service.events import Events
-    from gpulease.service.evidence import Watch
-    from gpulease.service.history import History
-    from gpulease.service.hubs import Hubs
-    from gpulease.service.incidents import Incidents
-    from gpulease.service.lease_commands import LeaseCommands
-    from gpulease.service.ledger import Ledger
-    from gpulease.service.links import Links
-    from gpulease.service.messages import Messages
+    from gpulease.service.hubs.hubs import Hubs
+    from gpulease.service.leases.commands import LeaseCommands
+    from gpulease.service.leases.environments import Environments
+    from gpulease.service.leases.events import Events
+    from gpulease.service.leases.history import History
+    from gpulease.service.leases.servers import Servers
+    from gpulease.service.leases.usage import Usage
+    from gpulease.service.leases.views import Views
+    from gpulease.service.leases.warm_time import WarmTime
     from gpulease.service.metrics import Metrics
-    from gpulease.service.policies import Policies
-    from gpulease.service.reconcile import Reconciler
-    from gpulease.service.reservation_watch import ReservationWatch
-    from gpulease.service.reservations import Reservations
-    from gpulease.service.runs import Runs
-    from gpulease.service.servers import Servers
-    from gpulease.service.shapes import HealthView
-    from gpulease.service.usage import Usage
-    from gpulease.service.views import Views
-    from gpulease.service.warm_time import WarmTime
-    from gpulease.service.whatif import WhatIf
+    from gpulease.service.notices.messages import Messages
+    from gpulease.service.reservations.commands import Reservations
+    from gpulease.service.reservations.watch import ReservationWatch
+    from gpulease.service.rounds.evidence import Watch
+    from gpulease.service.rounds.incidents import Incidents
+    from gpulease.service.rounds.ledger import Ledger
+    from gpulease.service.rounds.policies import Policies
+    from gpulease.service.rounds.reconcile import Reconciler
+    from gpulease.service.rounds.whatif import WhatIf
+    from gpulease.service.runs.commands import Runs
+    from gpulease.service.schemas.shapes import HealthView
+    from gpulease.service.supervisors.links import Links
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from gpulease.policy import budgets
 from gpulease.policy.model import Lease, LeaseState, Snapshot
-from gpulease.service import standing
-from gpulease.service.details import newest
+from gpulease.service.leases import standing
+from gpulease.service.leases.details import newest
 from gpulease.store import Change
 
 if TYPE_CHECKING:

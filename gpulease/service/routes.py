@@ -14,24 +14,24 @@ from jupyterhub.services.auth import HubOAuthCallbackHandler
 from tornado.web import Application, RequestHandler
 
 from gpulease.hub_names import ONE_HUB, HubNames
-from gpulease.service import (
-    pages,
-    rest_agents,
-    rest_groups,
-    rest_leases,
-    rest_projects,
-    rest_reservations,
-    rest_runs,
-    rest_site,
-    sockets,
-)
-from gpulease.service.answering import Answers, NotFound
-from gpulease.service.auth import ServiceOAuth
-from gpulease.service.base import LogIn, PageBase
-from gpulease.service.openapi import description
-from gpulease.service.operations import Operation, operations
+from gpulease.service import pages
+from gpulease.service.hubs.auth import ServiceOAuth
 from gpulease.service.pages import PageReader, Site
 from gpulease.service.parts import Services
+from gpulease.service.rest import (
+    agents,
+    groups,
+    leases,
+    projects,
+    reservations,
+    runs,
+    sockets,
+)
+from gpulease.service.rest import site as rest_site
+from gpulease.service.rest.answering import Answers, NotFound
+from gpulease.service.rest.base import LogIn, PageBase
+from gpulease.service.rest.openapi import description
+from gpulease.service.rest.operations import Operation, operations
 
 _PARTS = {"{id}": r"([A-Za-z0-9_-]{1,64})", "{version}": r"([0-9]{1,9})"}
 #: Bytes of one websocket message.
@@ -40,29 +40,29 @@ _MESSAGE_MAX = 2 * 2**20
 
 #: The addresses of the API, as its description writes them.
 API: Mapping[str, type[RequestHandler]] = {
-    "leases": rest_leases.Leases,
-    "leases/{id}": rest_leases.OneLease,
-    "leases/{id}/keep": rest_leases.Keep,
-    "leases/{id}/upgrade": rest_leases.Upgrade,
-    "leases/{id}/connections": rest_leases.Connections,
-    "leases/{id}/events": rest_leases.LeaseEvents,
-    "leases/{id}/why": rest_leases.Why,
+    "leases": leases.Leases,
+    "leases/{id}": leases.OneLease,
+    "leases/{id}/keep": leases.Keep,
+    "leases/{id}/upgrade": leases.Upgrade,
+    "leases/{id}/connections": leases.Connections,
+    "leases/{id}/events": leases.LeaseEvents,
+    "leases/{id}/why": leases.Why,
     "leases/{id}/supervisor": sockets.SupervisorSocket,
     "warm": sockets.WarmSocket,
-    "agents/batches": rest_agents.AgentBatches,
-    "classes": rest_leases.Classes,
-    "servers": rest_leases.ServerList,
-    "groups": rest_groups.Groups,
-    "groups/members": rest_groups.Members,
-    "messages": rest_groups.MessageList,
-    "messages/{id}": rest_groups.OneMessage,
+    "agents/batches": agents.AgentBatches,
+    "classes": leases.Classes,
+    "servers": leases.ServerList,
+    "groups": groups.Groups,
+    "groups/members": groups.Members,
+    "messages": groups.MessageList,
+    "messages/{id}": groups.OneMessage,
     "incidents": rest_site.IncidentList,
     "audit": rest_site.AuditList,
     "devices": rest_site.DeviceList,
     "me": rest_site.Me,
-    "projects": rest_projects.ProjectList,
-    "usage": rest_projects.Usage,
-    "usage.csv": rest_projects.UsageTable,
+    "projects": projects.ProjectList,
+    "usage": projects.Usage,
+    "usage.csv": projects.UsageTable,
     "policy": rest_site.Policy,
     "policy/schema": rest_site.PolicySchema,
     "policy/check": rest_site.PolicyCheck,
@@ -70,16 +70,16 @@ API: Mapping[str, type[RequestHandler]] = {
     "whatif": rest_site.WhatIf,
     "policy/versions": rest_site.PolicyVersions,
     "policy/versions/{version}": rest_site.PolicyVersion,
-    "closures": rest_reservations.ClosureList,
-    "reservations": rest_reservations.ReservationList,
-    "reservations.ics": rest_reservations.ReservationCalendar,
-    "reservations/check": rest_reservations.ReservationCheck,
-    "reservations/{id}/attendance.csv": rest_reservations.ReservationAttendance,
-    "reservations/{id}": rest_reservations.OneReservation,
-    "runs": rest_runs.RunList,
-    "runs/{id}": rest_runs.OneRun,
-    "runs/{id}/events": rest_runs.RunEvents,
-    "runs/{id}/reports": rest_runs.RunReports,
+    "closures": reservations.ClosureList,
+    "reservations": reservations.ReservationList,
+    "reservations.ics": reservations.ReservationCalendar,
+    "reservations/check": reservations.ReservationCheck,
+    "reservations/{id}/attendance.csv": reservations.ReservationAttendance,
+    "reservations/{id}": reservations.OneReservation,
+    "runs": runs.RunList,
+    "runs/{id}": runs.OneRun,
+    "runs/{id}/events": runs.RunEvents,
+    "runs/{id}/reports": runs.RunReports,
     "events": sockets.EventsSocket,
     "health": rest_site.Health,
     "openapi.json": rest_site.OpenAPI,

@@ -23,41 +23,41 @@ from gpulease.providers.base import Provider
 from gpulease.providers.local import LocalProvider
 from gpulease.service import publishing
 from gpulease.service.agents import Agents
-from gpulease.service.answering import BODY_MAX
-from gpulease.service.auth import ServiceOAuth
 from gpulease.service.bounds import Bounds
-from gpulease.service.environments import Environments
-from gpulease.service.events import Events
-from gpulease.service.evidence import Watch
 from gpulease.service.front import first_log_in, front
-from gpulease.service.further_hubs import one_token_each
-from gpulease.service.history import History
-from gpulease.service.hubapi import HubAPI
-from gpulease.service.hubs import Hubs
-from gpulease.service.incidents import Incidents
-from gpulease.service.lease_commands import LeaseCommands
-from gpulease.service.ledger import Ledger
-from gpulease.service.links import Links
+from gpulease.service.hubs.api import HubAPI
+from gpulease.service.hubs.auth import ServiceOAuth
+from gpulease.service.hubs.hubs import Hubs
+from gpulease.service.leases.commands import LeaseCommands
+from gpulease.service.leases.environments import Environments
+from gpulease.service.leases.events import Events
+from gpulease.service.leases.history import History
+from gpulease.service.leases.servers import Servers
+from gpulease.service.leases.usage import Usage
+from gpulease.service.leases.views import Views
+from gpulease.service.leases.warm_time import WarmTime
 from gpulease.service.listening import Listener
-from gpulease.service.messages import Messages
 from gpulease.service.metrics import Metrics
-from gpulease.service.notify import Notifier, channels
-from gpulease.service.options import Options, choose_probe, first_time_outs, secret_of
+from gpulease.service.notices.messages import Messages
+from gpulease.service.notices.notify import Notifier, channels
 from gpulease.service.parts import Services
-from gpulease.service.plans import last_spread
-from gpulease.service.policies import Policies
-from gpulease.service.reconcile import Reconciler
-from gpulease.service.reservation_watch import ReservationWatch
-from gpulease.service.reservations import Reservations
+from gpulease.service.reservations.commands import Reservations
+from gpulease.service.reservations.watch import ReservationWatch
+from gpulease.service.rest.answering import BODY_MAX
 from gpulease.service.retention import Retention
+from gpulease.service.rounds.evidence import Watch
+from gpulease.service.rounds.incidents import Incidents
+from gpulease.service.rounds.ledger import Ledger
+from gpulease.service.rounds.plans import last_spread
+from gpulease.service.rounds.policies import Policies
+from gpulease.service.rounds.reconcile import Reconciler
+from gpulease.service.rounds.whatif import WhatIf
 from gpulease.service.routes import figures
-from gpulease.service.run_records import RunRecords
-from gpulease.service.runs import Runs
-from gpulease.service.servers import Servers
-from gpulease.service.usage import Usage
-from gpulease.service.views import Views
-from gpulease.service.warm_time import WarmTime
-from gpulease.service.whatif import WhatIf
+from gpulease.service.runs.commands import Runs
+from gpulease.service.runs.records import RunRecords
+from gpulease.service.settings.further_hubs import one_token_each
+from gpulease.service.settings.options import Options, choose_probe, first_time_outs, secret_of
+from gpulease.service.supervisors.links import Links
 from gpulease.store import Change, Store, upgrade
 
 log = logging.getLogger(__name__)

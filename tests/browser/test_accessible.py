@@ -5,7 +5,7 @@ from typing import Any, get_args
 
 import pytest
 
-from gpulease.service.device_map import Use
+from gpulease.service.leases.device_map import Use
 from gpulease.service.pages import PageReader
 from tests.pages.stage import Stage, lease, soon
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gpulease.service.pages import PageReader
-from gpulease.service.shapes import HealthView
+from gpulease.service.schemas.shapes import HealthView
 from tests.pages.stage import Stage, gpu_class, lease, soon
 
 pytestmark = pytest.mark.browser

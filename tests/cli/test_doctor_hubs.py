@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from gpulease.doctor_command import look
+from gpulease.commands.doctor import look
 from gpulease.hub.scopes import SERVICE_SCOPES
 
 TOKEN = "the-token-of-the-lab"

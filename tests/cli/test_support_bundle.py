@@ -7,8 +7,8 @@ import tarfile
 
 import pytest
 
-from gpulease import support_bundle
 from gpulease.cli import main
+from gpulease.commands import support_bundle
 
 QUOTED = 'with "quotes" and \\ in it'
 SECRETS = {

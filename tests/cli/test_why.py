@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpulease.admin_command import _story
+from gpulease.commands.admin import _story
 
 
 def made(why: str, source: str, target: str, who: str = "planner", **more: Any) -> dict[str, Any]:

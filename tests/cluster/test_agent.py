@@ -41,9 +41,9 @@ from gpulease.providers.kubernetes.official import OfficialClient
 from gpulease.providers.kubernetes.provider import KubernetesProvider
 from gpulease.providers.kubernetes.settings import Settings
 from gpulease.service.agents import Agents
-from gpulease.service.evidence import Watch
 from gpulease.service.metrics import Metrics
-from gpulease.service.rest_agents import AgentBatches
+from gpulease.service.rest.agents import AgentBatches
+from gpulease.service.rounds.evidence import Watch
 from testcluster import agents
 from testcluster.api import Object
 from testcluster.cluster import Cluster

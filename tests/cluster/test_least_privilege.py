@@ -13,7 +13,7 @@ from tornado.httpclient import HTTPClientError, HTTPRequest
 from tornado.websocket import websocket_connect
 
 from gpulease import labels
-from gpulease.doctor_command import look
+from gpulease.commands.doctor import look
 from testcluster.api import Object
 from testcluster.cluster import Cluster
 from testcluster.configuration import PAUSE_IMAGE

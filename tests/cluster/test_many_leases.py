@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from gpulease import labels
-from gpulease.service.events import FIGURES_EVERY
+from gpulease.service.leases.events import FIGURES_EVERY
 from testcluster.api import Object
 from testcluster.cluster import Cluster
 from testcluster.kwok import GPUS

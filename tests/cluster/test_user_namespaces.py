@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from gpulease import labels
-from gpulease.doctor_command import look
+from gpulease.commands.doctor import look
 from testcluster import rights
 from testcluster.api import Api, ApiError, Object
 from testcluster.cluster import Cluster

@@ -8,7 +8,7 @@ from datetime import date
 import pytest
 
 from gpulease.cli import main as command_line
-from gpulease.usage_command import _pyarrow, _write_parquet
+from gpulease.commands.usage import _pyarrow, _write_parquet
 from tests.service.conftest import hub  # noqa: F401 - a fixture
 from tests.service.kit import active_lease, running
 

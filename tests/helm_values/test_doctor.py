@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gpulease.doctor_command import look, run
+from gpulease.commands.doctor import look, run
 from gpulease.errors import GPULeaseError
 from gpulease.providers.kubernetes import checkup
 from testcluster import rights
@@ -47,7 +47,7 @@ def test_a_hub_that_is_away_or_whose_clock_differs_is_named():
     from http.server import BaseHTTPRequestHandler, HTTPServer
     from threading import Thread
 
-    from gpulease.doctor_command import _hub
+    from gpulease.commands.doctor import _hub
 
     class Slow(BaseHTTPRequestHandler):
         late = 0
@@ -81,7 +81,7 @@ def test_whether_whole_notebooks_can_run_is_told_by_what_the_service_may():
     from http.server import BaseHTTPRequestHandler, HTTPServer
     from threading import Thread
 
-    from gpulease.doctor_command import _runs
+    from gpulease.commands.doctor import _runs
 
     class Hub(BaseHTTPRequestHandler):
         scopes: tuple[str, ...] = ()
@@ -210,8 +210,8 @@ def test_pages_that_share_the_hubs_origin_are_warned_of(said, environment, state
     """What is said is of the service, whose environment doctor's process need not have."""
     from traitlets.config import Config
 
-    from gpulease.doctor_command import _pages
-    from gpulease.service.settings import GPULeaseService
+    from gpulease.commands.doctor import _pages
+    from gpulease.service.settings.application import GPULeaseService
 
     monkeypatch.setenv("JUPYTERHUB_HOST", "https://of.this.very.process")
     found = _pages(GPULeaseService(config=Config({"GPULeaseService": said})), environment)

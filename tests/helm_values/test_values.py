@@ -114,7 +114,7 @@ def test_a_site_with_a_service_of_that_name_is_told(chart):
 def test_ports_and_names_agree_everywhere():
     """Values, network policies and the service's settings speak of one port range and one port."""
     from gpulease.providers.kubernetes.manifest import SERVICE_ACCOUNT
-    from gpulease.service.kubernetes_settings import KubernetesSettings
+    from gpulease.service.settings.kubernetes import KubernetesSettings
 
     lowest, highest = KubernetesSettings().ports.split("-")
     (policy,) = [
@@ -135,8 +135,8 @@ def test_the_settings_of_the_service_are_settings(monkeypatch, tmp_path):
     from traitlets.config.loader import PyFileConfigLoader
 
     from gpulease.policy import document
-    from gpulease.service.kubernetes_settings import KubernetesSettings
-    from gpulease.service.settings import GPULeaseService
+    from gpulease.service.settings.application import GPULeaseService
+    from gpulease.service.settings.kubernetes import KubernetesSettings
 
     (found,) = shipped.load("service/settings.yaml")
     monkeypatch.setenv("DATABASE_URL", "sqlite:////var/lib/gpulease/gpulease.sqlite")

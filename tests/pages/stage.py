@@ -24,8 +24,8 @@ from gpulease.policy.document.time_outs_section import form
 from gpulease.protocol import ClassView, LeaseView
 from gpulease.service.languages import answer_in, language_of, problem_in
 from gpulease.service.pages import PageReader, Site, handlers
-from gpulease.service.queries import EventsQuery
-from gpulease.service.shapes import HealthView
+from gpulease.service.schemas.queries import EventsQuery
+from gpulease.service.schemas.shapes import HealthView
 
 PREFIX = "/services/gpulease/"
 HUB_STATIC = next(

@@ -20,8 +20,8 @@ from gpulease.policy.units import format_duration
 from gpulease.protocol.asks import AskBody
 from gpulease.providers.kubernetes import volumes
 from gpulease.service.metrics import Metrics
-from gpulease.service.reservation_bodies import ReservationBody
 from gpulease.service.routes import OPERATIONS
+from gpulease.service.schemas.reservation_bodies import ReservationBody
 from tests.policy.build import request, snapshot
 
 ROOT = Path(__file__).parents[2]
@@ -205,7 +205,7 @@ def test_every_member_of_a_reservation_is_documented():
 
 
 def test_every_setting_of_the_service_is_documented_and_no_other():
-    from gpulease.service.settings import GPULeaseService
+    from gpulease.service.settings.application import GPULeaseService
 
     text = page("reference/cli.md").split("## `gpulease service`")[1].split("\n## ")[0]
     own = set(GPULeaseService.class_own_traits(config=True))
@@ -219,7 +219,7 @@ def test_every_setting_of_the_service_is_documented_and_no_other():
 
 
 def test_every_setting_of_a_cluster_is_documented_and_no_other():
-    from gpulease.service.kubernetes_settings import KubernetesSettings
+    from gpulease.service.settings.kubernetes import KubernetesSettings
 
     text = page("reference/cli.md").split("c.KubernetesSettings")[1].split("\n## ")[0]
     found = set(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE))

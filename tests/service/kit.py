@@ -34,8 +34,8 @@ from tornado.websocket import (
 from gpulease.client import Client
 from gpulease.protocol import PROTOCOL_VERSION, ConnectionView, LeaseView
 from gpulease.protocol.reports import KernelReport
-from gpulease.service.options import Options
 from gpulease.service.run import RunningService
+from gpulease.service.settings.options import Options
 from gpulease.store import upgrade
 from tests.helpers import wait_for_async
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tornado.httpclient import AsyncHTTPClient, HTTPResponse
 
-from gpulease.service.sockets import SupervisorSocket
+from gpulease.service.rest.sockets import SupervisorSocket
 from tests.service.kit import Peer, Server, Site, active_lease, z85_key
 
 

@@ -29,8 +29,8 @@ from schemathesis.config._checks import NEGATIVE_DATA_REJECTION_EXPECTED_STATUSE
 from schemathesis.config._checks import POSITIVE_DATA_ACCEPTANCE_EXPECTED_STATUSES as ACCEPTED
 from schemathesis.engine import events, from_schema
 
-from gpulease.service.auth import SCOPE_REQUEST, SCOPE_RESERVE
-from gpulease.service.openapi import description
+from gpulease.service.hubs.auth import SCOPE_REQUEST, SCOPE_RESERVE
+from gpulease.service.rest.openapi import description
 from gpulease.service.routes import OPERATIONS
 from tests.service import kit
 

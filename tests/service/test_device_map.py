@@ -5,7 +5,7 @@ from typing import get_args
 
 from gpulease.policy.capacity import cards as dividing
 from gpulease.policy.model import Snapshot
-from gpulease.service.device_map import Use, device_map
+from gpulease.service.leases.device_map import Use, device_map
 from tests.policy.build import (
     active,
     busy,

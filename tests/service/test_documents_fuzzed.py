@@ -11,7 +11,7 @@ import pytest
 from tornado.httpclient import AsyncHTTPClient
 
 from gpulease.protocol.asks import AskBody
-from gpulease.service.reservation_bodies import ChangeBody, ReservationBody
+from gpulease.service.schemas.reservation_bodies import ChangeBody, ReservationBody
 from tests.fuzzing import ODD
 from tests.helpers import wait_for_async
 from tests.service.kit import Site, running

@@ -12,8 +12,8 @@ import pytest
 
 from gpulease.errors import GPULeaseError
 from gpulease.policy.model import EndReason, Lease, LeaseState, Observed
-from gpulease.service.effects import Effects
-from gpulease.service.ledger import Ledger
+from gpulease.service.rounds.effects import Effects
+from gpulease.service.rounds.ledger import Ledger
 from gpulease.store import Change, Store, upgrade
 from tests.helpers import wait_for_async
 

@@ -11,8 +11,8 @@ import pytest
 from gpulease.client import Client
 from gpulease.errors import GPULeaseError
 from gpulease.protocol import ENV_SERVICE_CA
-from gpulease.service.option_values import listening_tls
-from gpulease.service.settings import GPULeaseService
+from gpulease.service.settings.application import GPULeaseService
+from gpulease.service.settings.reading import listening_tls
 from gpulease.service_tls import trusted
 from tests.service import kit
 

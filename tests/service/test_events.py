@@ -14,9 +14,9 @@ from gpulease.client import Client
 from gpulease.errors import GPULeaseError
 from gpulease.policy.explanation import reasons
 from gpulease.policy.model import Lease, LeaseState
-from gpulease.service.auth import Asker
-from gpulease.service.events import CLASSES_EVERY, FIGURES_EVERY, Events, Reader
+from gpulease.service.hubs.auth import Asker
 from gpulease.service.languages import catalogue
+from gpulease.service.leases.events import CLASSES_EVERY, FIGURES_EVERY, Events, Reader
 from gpulease.service.run import RunningService
 from tests.helpers import free_port, wait_for_async
 from tests.service import kit

@@ -10,8 +10,8 @@ import pytest
 
 from gpulease.errors import GPULeaseError
 from gpulease.service.front import log_in_of
-from gpulease.service.further_hubs import FurtherHub, read_hubs
-from gpulease.service.settings import GPULeaseService
+from gpulease.service.settings.application import GPULeaseService
+from gpulease.service.settings.further_hubs import FurtherHub, read_hubs
 
 FIRST = "/services/gpulease/"
 SECRET = "a-token-that-nobody-may-read"

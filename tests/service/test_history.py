@@ -9,7 +9,7 @@ import pytest
 
 from gpulease.errors import GPULeaseError
 from gpulease.policy.model import LeaseState
-from gpulease.service.auth import Asker
+from gpulease.service.hubs.auth import Asker
 from gpulease.store import EvidenceMinute
 from tests.service.kit import Site
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from jupyterhub.utils import make_ssl_context
 
-from gpulease.service.auth import ServiceOAuth
-from gpulease.service.hubapi import HubAPI, HubServer, HubUnreachableError
+from gpulease.service.hubs.api import HubAPI, HubServer, HubUnreachableError
+from gpulease.service.hubs.auth import ServiceOAuth
 from tests.service.kit import Hub, hub_api
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from gpulease.errors import GPULeaseError
-from gpulease.service import keyfile
+from gpulease.service.settings import keyfile
 
 
 def test_the_key_is_made_once_and_stays(tmp_path):

@@ -9,7 +9,7 @@ import pytest
 
 from gpulease.channel import websocket
 from gpulease.errors import GPULeaseError
-from gpulease.service import events as events_module
+from gpulease.service.leases import events as events_module
 from gpulease.store import EvidenceMinute
 from tests.helpers import wait_for_async
 from tests.service.kit import PREFIX, Server, Site, active_lease, connect, kernel

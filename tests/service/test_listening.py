@@ -48,7 +48,7 @@ async def test_who_asks_is_known_before_anything_of_the_body_comes(site: Site, h
 
 
 async def test_nothing_is_kept_of_a_strangers_body(site: Site, hub: Hub, monkeypatch) -> None:
-    from gpulease.service.rest_site import Policy
+    from gpulease.service.rest.site import Policy
 
     kept: list[int] = []
     take = Policy.data_received
@@ -131,7 +131,7 @@ async def test_who_waits_for_an_answer_keeps_the_place_that_later_ones_want(
     run: Any, hub: Hub, monkeypatch: Any
 ) -> None:
     """Thousands come back to a service at once, and the hub says slowly who each of them is."""
-    from gpulease.service.auth import ServiceOAuth
+    from gpulease.service.hubs.auth import ServiceOAuth
 
     answers, asked, token = asyncio.Event(), [], hub.page_token("stu")
     ask = ServiceOAuth._api_request

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gpulease.policy.model import Lease
-from gpulease.service.links import Links
+from gpulease.service.supervisors.links import Links
 from tests.policy.build import active
 from tests.service.kit import z85_key
 

@@ -20,9 +20,9 @@ from tornado.web import Application, RequestHandler
 
 from gpulease.errors import GPULeaseError
 from gpulease.gpus.simulated import SimulatedProbe
-from gpulease.service.notify import Mail, Notice, Notifier, Webhook, channels
-from gpulease.service.option_values import smtp_login
+from gpulease.service.notices.notify import Mail, Notice, Notifier, Webhook, channels
 from gpulease.service.run import RunningService
+from gpulease.service.settings.reading import smtp_login
 from tests.helpers import wait_for_async
 from tests.service.kit import Site, options
 from tests.service.test_reservations import POLICY, WEEK2, book, prof, reserve_soon

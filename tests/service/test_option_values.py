@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from gpulease.errors import GPULeaseError
-from gpulease.service.option_values import size_option, web_address
-from gpulease.service.settings import GPULeaseService
+from gpulease.service.settings.application import GPULeaseService
+from gpulease.service.settings.reading import size_option, web_address
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from argparse import Namespace
 
 import pytest
 
-from gpulease.admin_command import _pause
+from gpulease.commands.admin import _pause
 from gpulease.errors import GPULeaseError
 from tests.helpers import wait_for_async
 

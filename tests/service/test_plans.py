@@ -14,7 +14,7 @@ from gpulease.errors import GPULeaseError
 from gpulease.policy.explanation.decision import decision
 from gpulease.policy.model import Action, Alert, Bound, Snapshot
 from gpulease.policy.planner import plan
-from gpulease.service.plans import Plans, last_spread
+from gpulease.service.rounds.plans import Plans, last_spread
 from gpulease.store import Ages, KeptPlan, snapshots
 from gpulease.store.engine import make_engine
 from tests.policy.build import NOW, cards, policy

@@ -11,7 +11,7 @@ import pytest
 from gpulease.cli import main as command_line
 from gpulease.errors import GPULeaseError
 from gpulease.runs.submission import said
-from gpulease.service.auth import SCOPE_REQUEST, SCOPE_RESERVE
+from gpulease.service.hubs.auth import SCOPE_REQUEST, SCOPE_RESERVE
 from tests.helpers import wait_for_async
 from tests.service.kit import Site, active_lease
 

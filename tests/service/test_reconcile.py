@@ -13,8 +13,8 @@ import pytest
 from gpulease.errors import GPULeaseError
 from gpulease.policy.explanation import forecast, reasons
 from gpulease.policy.model import Activate, EndReason, Lease, LeaseState
-from gpulease.service import deciding
-from gpulease.service.links import Links
+from gpulease.service.rounds import deciding
+from gpulease.service.supervisors.links import Links
 from tests.helpers import wait_for_async
 from tests.service.kit import Site, active_lease
 

@@ -6,7 +6,7 @@ import pytest
 from tornado.httpclient import AsyncHTTPClient
 
 from gpulease.errors import GPULeaseError
-from gpulease.service.auth import Asker
+from gpulease.service.hubs.auth import Asker
 from gpulease.service.retention import Retention
 from gpulease.store import Ages
 from gpulease.store.reservations import events

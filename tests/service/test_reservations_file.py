@@ -11,7 +11,7 @@ from gpulease.cli import main
 from gpulease.errors import GPULeaseError
 from gpulease.policy.calendar import ics
 from gpulease.reservations_file import KEYS, read
-from gpulease.service.reservation_bodies import ReservationBody
+from gpulease.service.schemas.reservation_bodies import ReservationBody
 from tests.service.kit import running
 from tests.service.test_reservations import DAY, MONDAY, POLICY, WEEK2, book, prof
 

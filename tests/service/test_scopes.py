@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from gpulease.service.auth import SCOPE_ADMIN, SCOPE_METRICS, SCOPE_REQUEST, SCOPE_RESERVE
-from gpulease.service.base import BaseHandler
+from gpulease.service.hubs.auth import SCOPE_ADMIN, SCOPE_METRICS, SCOPE_REQUEST, SCOPE_RESERVE
+from gpulease.service.rest.base import BaseHandler
+from gpulease.service.rest.scopes import PUBLIC, needed, needs_scope, table
 from gpulease.service.routes import OPERATIONS
-from gpulease.service.scopes import PUBLIC, needed, needs_scope, table
 from tests.service.kit import Hub, Site
 from tests.service.test_bad_input import problem, send
 
@@ -60,7 +60,7 @@ async def test_a_token_without_the_scope_is_refused_before_its_body_is_looked_at
 async def test_what_is_marked_with_nothing_is_closed_to_everybody(
     site: Site, hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from gpulease.service.rest_site import Me
+    from gpulease.service.rest.site import Me
 
     monkeypatch.setattr(Me.get, "needed_scopes", (), raising=True)
     response = await send(site, hub.admin_token(), "GET", "me", None)

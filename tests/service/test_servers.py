@@ -12,8 +12,8 @@ import pytest
 
 from gpulease.policy.document import default_document
 from gpulease.policy.model import Device, Evidence, Lease, LeaseState, Verdict
-from gpulease.service.hubapi import HubUnreachableError
-from gpulease.service.servers import Servers
+from gpulease.service.hubs.api import HubUnreachableError
+from gpulease.service.leases.servers import Servers
 from tests.helpers import wait_for_async
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -5,8 +5,8 @@ from dataclasses import replace
 from prometheus_client.parser import text_string_to_metric_families
 
 from gpulease.policy.model import Device, LeaseState
+from gpulease.service.leases.standing import device_uses, overdue, silences
 from gpulease.service.metrics import Metrics
-from gpulease.service.standing import device_uses, overdue, silences
 from tests.policy.build import (
     active,
     at,

@@ -15,9 +15,9 @@ from gpulease.errors import GPULeaseError
 from gpulease.policy.asking import Ask
 from gpulease.policy.model import Lease
 from gpulease.protocol.asks import AskBody
-from gpulease.service import turns as module
-from gpulease.service.auth import asker_of
-from gpulease.service.turns import Asked
+from gpulease.service.hubs.auth import asker_of
+from gpulease.service.rounds import turns as module
+from gpulease.service.rounds.turns import Asked
 from gpulease.store import Change
 from tests.helpers import wait_for_async
 from tests.service.kit import Hub, Site, active_lease

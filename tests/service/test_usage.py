@@ -5,8 +5,8 @@ from zoneinfo import ZoneInfo
 
 from gpulease.policy.budgets import Use, spent
 from gpulease.policy.projects import Budget
-from gpulease.service.notify import Notice
-from gpulease.service.usage import Usage, sums
+from gpulease.service.leases.usage import Usage, sums
+from gpulease.service.notices.notify import Notice
 from tests.policy.build import snapshot
 from tests.policy.fairness.build import project, shared
 

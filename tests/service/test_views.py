@@ -11,10 +11,10 @@ import pytest
 
 from gpulease.policy.explanation.forecast import outlook
 from gpulease.policy.model import Snapshot
-from gpulease.service import views as module
-from gpulease.service.auth import Asker
-from gpulease.service.events import Events, Reader
-from gpulease.service.views import Views
+from gpulease.service.hubs.auth import Asker
+from gpulease.service.leases import views as module
+from gpulease.service.leases.events import Events, Reader
+from gpulease.service.leases.views import Views
 from tests.policy.build import active, busy, cards, policy, request, seen, snapshot
 
 

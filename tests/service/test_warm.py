@@ -10,8 +10,8 @@ from tornado.websocket import WebSocketClientConnection, websocket_connect
 
 from gpulease.protocol import PROTOCOL_VERSION
 from gpulease.providers.local.provider import LocalProvider
+from gpulease.service.leases.warm_time import WarmTime
 from gpulease.service.metrics import Metrics
-from gpulease.service.warm_time import WarmTime
 from tests.helpers import wait_for_async
 from tests.service.kit import Site
 from tests.service.test_usage import KeptNotes

@@ -19,13 +19,13 @@ from gpulease.policy import lifecycle
 from gpulease.policy.asking import Ask
 from gpulease.policy.document import default_document, dump
 from gpulease.policy.model import Device, Lease, LeaseState, Observed, TimeOuts
-from gpulease.service.evidence import Watch
-from gpulease.service.ledger import Ledger
-from gpulease.service.links import Links
 from gpulease.service.metrics import Metrics
-from gpulease.service.policies import Policies
-from gpulease.service.reconcile import Reconciler
-from gpulease.service.turns import Asked, Turns
+from gpulease.service.rounds.evidence import Watch
+from gpulease.service.rounds.ledger import Ledger
+from gpulease.service.rounds.policies import Policies
+from gpulease.service.rounds.reconcile import Reconciler
+from gpulease.service.rounds.turns import Asked, Turns
+from gpulease.service.supervisors.links import Links
 from gpulease.store import Change, Store, upgrade
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -26,7 +26,7 @@ from gpulease.service.pages.frames import (
     render,
     render_refusal,
 )
-from gpulease.service.scopes import ACCESS, needs_scope
+from gpulease.service.rest.scopes import ACCESS, needs_scope
 from gpulease.texts import Text
 
 

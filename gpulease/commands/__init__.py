@@ -1,0 +1,1 @@
+"""The commands of ``gpulease``, each in a file of its own; ``cli`` reads which one is meant."""

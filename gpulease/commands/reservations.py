@@ -1,0 +1,115 @@
+"""``gpulease reservations apply``: brings the service's reservations to what a file says.
+
+Owns what is printed and the order: everything is checked first, and nothing is done unless all of
+it fits.  What may be reserved is the service's word.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+from gpulease import reservations_file
+from gpulease.client import Client
+from gpulease.commands.admin import client_of
+from gpulease.errors import GPULeaseError
+from gpulease.terminal import say
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Apply the file; return 0, 1 where something does not fit, 2 for mistakes in the file.
+
+    Raises:
+        GPULeaseError: the service's refusal, ``no_service``, ``no_token``, ``unreadable_file``.
+    """
+    file: Path = arguments.file
+    given = {"group": arguments.group, "gpu_class": arguments.gpu_class, "seats": arguments.seats}
+    bodies, findings = reservations_file.read(
+        _text(file),
+        icalendar=file.suffix == ".ics",
+        common={key: value for key, value in given.items() if value is not None},
+    )
+    for each in findings:
+        say(f"{file}:{each.line}:{each.column}: {each.message}\n    {each.next_step}")
+    if findings:
+        return 2
+    return asyncio.run(_apply(client_of(arguments.url), bodies, arguments))
+
+
+async def _apply(client: Client, bodies: list[dict[str, Any]], arguments: Any) -> int:
+    checked = await client.call("POST", "reservations/check", {"reservations": bodies})
+    groups = sorted({body["group"] for body in bodies})
+    there = {
+        (each["group"], each["name"]): each for group in groups for each in await _of(client, group)
+    }
+    steps = []
+    for body, found in zip(bodies, checked["items"], strict=True):
+        before = there.pop((body["group"], body["name"]), None)
+        what = _what(before, found["reservation"], body)
+        steps.append((what, before, body))
+        say(_line(what, found))
+    gone = [each for each in there.values() if each["manages"]] if arguments.prune else []
+    for each in gone:
+        say(f"{each['name']}: is not in the file, is cancelled")
+    if not checked["fits"]:
+        say("Nothing was changed.")
+        return 1
+    if arguments.dry_run:
+        say("This was a dry run: nothing was changed.")
+        return 0
+    for each in gone:  # first, for others may need what they have
+        await client.call("DELETE", f"reservations/{each['id']}", {"note": "not in the file"})
+    for what, before, body in steps:
+        if what == "new":
+            await client.call("POST", "reservations", body)
+        elif what == "changed" and before is not None:
+            rest = {k: v for k, v in body.items() if k not in ("name", "group")}
+            rest["base_version"] = before["version"]
+            await client.call("PATCH", f"reservations/{before['id']}", rest)
+    return 0
+
+
+async def _of(client: Client, group: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    while True:
+        query = urlencode({"group": group, "offset": len(found), "limit": 200})
+        page = await client.call("GET", f"reservations?{query}")
+        found += page["items"]
+        if not page["items"] or len(found) >= page["total"]:
+            return found
+
+
+def _what(before: dict[str, Any] | None, after: dict[str, Any], body: dict[str, Any]) -> str:
+    if before is None:
+        return "new"
+    same = all(before.get(key) == after.get(key) for key in body)
+    return "unchanged" if same else "changed"
+
+
+def _line(what: str, found: dict[str, Any]) -> str:
+    seen, problem = found["reservation"], found["problem"]
+    if problem is not None:
+        return f"{seen['name']}: does not fit. {problem['detail']}"
+    first = seen["windows"][0]["local_start"].replace("T", " ") if seen["windows"] else "none"
+    line = f"{seen['name']}: {what}, {seen['seats']} x {seen['gpu_class']} for {seen['group']}, "
+    line += f"{seen['windows_ahead']} windows ahead, the first at {first}"
+    short = seen.get("short")
+    notes = [f"{short['sentence']} {short['next_step']}"] if short else []
+    notes += [f"left out {each['start']} ({each['why']})" for each in seen["skipped"]]
+    notes += seen["notes"] + (["the series is longer than 18 months: cut"] if seen["cut"] else [])
+    return "\n    ".join([line, *notes])
+
+
+def _text(file: Path) -> str:
+    try:
+        return sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise GPULeaseError(
+            "unreadable_file",
+            f"{file} cannot be read.",
+            next_step="Give the path of a readable file.",
+        ) from error

@@ -1,0 +1,1 @@
+"""The hubs of a service: their REST API, and who is asking."""

@@ -1,0 +1,1 @@
+"""What people see of leases and may do to them."""

@@ -1,0 +1,111 @@
+"""What instructors and admins tell the members of a group, until it expires.
+
+Owns who may tell whom and for how long it is shown.  Refuses to store: like the banner on a door, a
+message that is still wanted after a restart of the service is put up again.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from gpulease.errors import GPULeaseError
+from gpulease.protocol import MessageView
+from gpulease.service.hubs.auth import Asker
+
+#: So many are shown at a time, of everybody's together; the oldest goes.
+MOST = 50
+
+
+@dataclass(frozen=True)
+class Message:
+    """One message; ``group`` is "" for everybody."""
+
+    id: str
+    at: datetime
+    until: datetime
+    by: str
+    group: str
+    text: str
+
+    def view(self) -> MessageView:
+        """Return it as it is told."""
+        return {
+            "id": self.id,
+            "at": self.at.isoformat(timespec="seconds"),
+            "until": self.until.isoformat(timespec="seconds"),
+            "by": self.by,
+            "group": self.group,
+            "text": self.text,
+        }
+
+    def is_for(self, asker: Asker) -> bool:
+        """Whether somebody is shown it: the members, and those who may tell them."""
+        return not self.group or self.group in asker.groups or may_tell(asker, self.group)
+
+
+def may_tell(asker: Asker, group: str) -> bool:
+    """Tell whether somebody may write to a group's members; to everybody, admins may."""
+    if not group:
+        return asker.admin
+    return asker.admin or asker.teaches(group)
+
+
+class Messages:
+    """The messages that are shown now.
+
+    Args:
+        clock: the time, UTC.
+        changed: called when another set of them is shown.
+    """
+
+    def __init__(self, clock: Callable[[], datetime], changed: Callable[[], None]) -> None:
+        self._clock = clock
+        self._changed = changed
+        self._shown: list[Message] = []
+
+    def shown_to(self, asker: Asker) -> list[MessageView]:
+        """Return what somebody is shown now, the newest last."""
+        now = self._clock()
+        return [each.view() for each in self._shown if each.until > now and each.is_for(asker)]
+
+    def tell(self, asker: Asker, group: str, text: str, seconds: float) -> Message:
+        """Show a text to the members of a group for so long.
+
+        Raises:
+            GPULeaseError: ``may_not_tell`` (403).
+        """
+        self._allow(asker, group)
+        now = self._clock()
+        until = now + timedelta(seconds=seconds)
+        told = Message(secrets.token_hex(8), now, until, asker.name, group, text.strip())
+        kept = [each for each in self._shown if each.until > now]
+        self._shown = [*kept[1 - MOST :], told]
+        self._changed()
+        return told
+
+    def withdraw(self, asker: Asker, message_id: str) -> None:
+        """Show a message no more; a repeat changes nothing.
+
+        Raises:
+            GPULeaseError: ``may_not_tell`` (403).
+        """
+        found = next((each for each in self._shown if each.id == message_id), None)
+        if found is None:
+            return
+        self._allow(asker, found.group)
+        self._shown.remove(found)
+        self._changed()
+
+    def _allow(self, asker: Asker, group: str) -> None:
+        if not may_tell(asker, group):
+            whom = f"the members of {group}" if group else "everybody"
+            raise GPULeaseError(
+                "may_not_tell",
+                f"You may not write to {whom}.",
+                next_step="Name a group that you teach, or ask an admin.",
+                numbers={"group": group},
+                status=403,
+            )

@@ -1,0 +1,1 @@
+"""Reservations of the site: made, checked, shown and watched."""

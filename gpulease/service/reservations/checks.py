@@ -1,0 +1,124 @@
+"""Whether a reservation fits, with its windows and what it will be short of."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from gpulease.errors import GPULeaseError
+from gpulease.policy.calendar import Expanded
+from gpulease.policy.calendar.reservation import Reservation
+from gpulease.policy.capacity.devices import in_service
+from gpulease.policy.capacity.growth import promised
+from gpulease.policy.model import PolicyDocument, Snapshot
+from gpulease.policy.reservations import booking
+from gpulease.policy.reservations.feasibility import Pool
+from gpulease.policy.reservations.seats import effective
+from gpulease.policy.reservations.shortage import Shortage, shortage
+from gpulease.service.hubs.api import HubUnreachableError
+from gpulease.service.reservations.expansion import expanded
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A reservation as it is or would be, with what its calendar gave.
+
+    ``problem``: why not; ``short``: how it has fewer seats than people, or than it reserves.
+    """
+
+    reservation: Reservation
+    expanded: Expanded
+    problem: GPULeaseError | None = None
+    short: Shortage | None = None
+
+
+class Checks:
+    """Looks at reservations off the event loop, against what is known now.
+
+    Args:
+        policy: the document in force.
+        snapshot: what is known now.
+        members: gives the names of a group's members.
+    """
+
+    def __init__(
+        self,
+        policy: Callable[[], PolicyDocument],
+        snapshot: Callable[[], Snapshot],
+        members: Callable[[str], Awaitable[Sequence[str]]],
+    ) -> None:
+        self._policy = policy
+        self._snapshot = snapshot
+        self._members = members
+
+    async def checked(
+        self, wanted: Reservation, before: Reservation | None, others: Iterable[Reservation]
+    ) -> Outcome:
+        """Return a reservation with its windows, if it fits beside the others.
+
+        Args:
+            wanted: what it would be.
+            before: what it is now, where it is changed.
+            others: what is reserved besides; the one that is changed may be among them.
+
+        Raises:
+            GPULeaseError: ``capacity_unknown``, ``bad_calendar``, ``reservation_refused``,
+                ``reservation_conflict``.
+        """
+        policy = self._policy()
+        found = await expanded(wanted.calendar, policy.reservations.closures)
+        whole = replace(wanted, occurrences=found.occurrences, closed=found.skipped)
+        others, pools, now = list(others), self.firm(), self._snapshot().now
+        await asyncio.to_thread(
+            booking.check, whole, others, policy, pools=pools, now=now, before=before
+        )
+        return Outcome(whole, found, short=await self._short(whole, others, pools))
+
+    async def _short(
+        self, reservation: Reservation, others: Iterable[Reservation], pools: Mapping[str, Pool]
+    ) -> Shortage | None:
+        """Return what its first window to come lacks."""
+        snapshot = self._snapshot()
+        ahead = [w for w in booking.windows(snapshot.policy, reservation) if w.end > snapshot.now]
+        if not ahead:
+            return None
+        people: Collection[str] = reservation.named
+        if not people:
+            try:
+                people = await self._members(reservation.group)
+            except HubUnreachableError as error:  # then nobody counts them
+                log.warning("the members of %s are not known: %s", reservation.group, error)
+        planned = snapshot.capacity_known and any(w.key == ahead[0].key for w in snapshot.windows)
+        seats = effective(snapshot, ahead[0], snapshot.now) if planned else reservation.seats
+        return shortage(
+            ahead[0], seats, len(people), others,
+            policy=snapshot.policy, pools=pools, now=snapshot.now,
+        )  # fmt: skip
+
+    def firm(self) -> dict[str, Pool]:
+        """Return the firm capacity of each pool: the devices that are there, never spot ones.
+
+        Raises:
+            GPULeaseError: ``capacity_unknown`` (503).
+        """
+        snapshot = self._snapshot()
+        if not snapshot.capacity_known:
+            raise GPULeaseError(
+                "capacity_unknown",
+                "Which GPUs are there is not known at present.",
+                next_step="Try again in a minute; tell an admin if it stays so.",
+                status=503,
+            )
+        there = in_service(snapshot)
+        return {
+            pool.name: Pool(
+                promised(snapshot.policy, pool.name, len(there.get(pool.name, ()))),
+                pool.spare,
+                snapshot.policy.projects.guarantees(pool.name),
+            )
+            for pool in snapshot.policy.pools
+        }

@@ -1,0 +1,295 @@
+"""The reservations of the site: how they come and change, and the windows that count now.
+
+Owns the order "checked, stored, then true", one change at a time.  Refuses to decide what fits
+(``policy.reservations``), who may (``reservation_rights``), and to know HTTP.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from gpulease.errors import GPULeaseError
+from gpulease.policy.calendar import Expanded
+from gpulease.policy.calendar.reservation import Reservation, Window
+from gpulease.policy.model import PolicyDocument, Snapshot
+from gpulease.policy.reservations import booking
+from gpulease.service.hubs.auth import Asker
+from gpulease.service.notices.notify import Notice
+from gpulease.service.reservations.checks import Checks, Outcome
+from gpulease.service.reservations.expansion import expanded
+from gpulease.service.reservations.rights import Rights, may_not
+from gpulease.service.rounds.ledger import Ledger
+from gpulease.service.schemas.reservation_bodies import (
+    OF_KEY,
+    ChangeBody,
+    ReservationBody,
+    changed,
+    id_of,
+    made,
+)
+from gpulease.store import key_reused
+from gpulease.store.reservations import ReservationEvent, drop
+
+#: Reservations that are taken away in one transaction.
+AT_ONCE = 50
+#: The planner sees windows whose hold begins within this time.
+AHEAD = timedelta(days=1)
+
+
+class Reservations:
+    """Every reservation, in memory and in the store.
+
+    Args:
+        ledger: reaches the store.
+        policy: the document in force.
+        snapshot: what is known now.
+        changed: called after a change, so that a plan is made.
+        tell: called with what the people of a reservation have to know.
+        members: gives the names of a group's members.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        policy: Callable[[], PolicyDocument],
+        snapshot: Callable[[], Snapshot],
+        changed: Callable[[], None],
+        *,
+        tell: Callable[[Notice], None],
+        members: Callable[[str], Awaitable[Sequence[str]]],
+    ) -> None:
+        self._ledger = ledger
+        self._policy = policy
+        self._snapshot = snapshot
+        self._changed = changed
+        self._tell = tell
+        self.checks = Checks(policy, snapshot, members)
+        self.rights = Rights(policy)
+        self.lock = asyncio.Lock()
+        self._known: dict[str, Reservation] = {}
+        self._listed: tuple[PolicyDocument | None, list[Window]] = (None, [])
+
+    async def load(self) -> None:
+        """Read what is stored."""
+        for each in await self._ledger.call(self._ledger.store.reservations):
+            self._known[each.id] = each
+
+    def all(self) -> list[Reservation]:
+        """Return the reservations that are not cancelled, oldest first."""
+        return [each for each in self._known.values() if not each.cancelled]
+
+    def seen_by(
+        self, asker: Asker, *, group: str = "", cancelled: bool = False
+    ) -> list[Reservation]:
+        """Return the reservations that somebody may see, those whose windows begin first before."""
+        found = [
+            each
+            for each in self._known.values()
+            if (cancelled or not each.cancelled)
+            and group in ("", each.group)
+            and self.rights.may_see(asker, each)
+        ]
+        return sorted(found, key=lambda each: (each.calendar.start, each.created, each.id))
+
+    def windows(self, now: datetime) -> tuple[Window, ...]:
+        """Return the windows that are open, or whose hold begins within a day."""
+        policy = self._policy()
+        if self._listed[0] is not policy:
+            every = [w for each in self.all() for w in booking.windows(policy, each)]
+            self._listed = policy, every
+        return tuple(w for w in self._listed[1] if w.hold_from <= now + AHEAD and now < w.last_end)
+
+    def visible(self, asker: Asker, reservation_id: str) -> Reservation:
+        """Return a reservation that somebody may see; others do not exist for them.
+
+        Raises:
+            GPULeaseError: ``no_such_reservation`` (404).
+        """
+        found = self._known.get(reservation_id)
+        if found is None or not self.rights.may_see(asker, found):
+            raise GPULeaseError(
+                "no_such_reservation",
+                "There is no such reservation, or it is not yours to see.",
+                next_step="Look at the list of reservations.",
+                status=404,
+            )
+        return found
+
+    async def book(
+        self, asker: Asker, body: ReservationBody, key: str = ""
+    ) -> tuple[Outcome, bool]:
+        """Make a reservation; with the same key a repeated one is the same.
+
+        Raises:
+            GPULeaseError: ``may_not_reserve`` (403), ``name_taken`` (409), ``bad_calendar``,
+                ``reservation_refused`` (422), ``reservation_conflict`` (409), ``key_reused`` (422).
+        """
+        async with self.lock:
+            return await self._book(asker, body, key)
+
+    async def _book(self, asker: Asker, body: ReservationBody, key: str) -> tuple[Outcome, bool]:
+        self.rights.allow(asker, body)
+        reservation_id = id_of(asker.name, key, body)
+        for known in self._known.values() if key else ():
+            if known.id[:OF_KEY] != reservation_id[:OF_KEY]:
+                continue
+            if known.id != reservation_id:
+                raise key_reused()
+            return Outcome(known, Expanded(known.occurrences)), False
+        self._refuse_name(body.group, body.name)
+        wanted = made(body, reservation_id, asker.name, self._snapshot().now)
+        outcome = await self.checks.checked(wanted, None, self.all())
+        await self.save(None, outcome.reservation, asker.name, "booked")
+        return outcome, True
+
+    async def change(self, asker: Asker, reservation_id: str, body: ChangeBody) -> Outcome:
+        """Change a reservation.
+
+        Raises:
+            GPULeaseError: those of ``book``, ``no_such_reservation``, ``reservation_changed``.
+        """
+        async with self.lock:
+            return await self._change(asker, reservation_id, body)
+
+    async def _change(self, asker: Asker, reservation_id: str, body: ChangeBody) -> Outcome:
+        before = self.manageable(asker, reservation_id)
+        if body.base_version not in (None, before.version):
+            raise GPULeaseError(
+                "reservation_changed",
+                f"It is at version {before.version} now; you changed {body.base_version}.",
+                next_step="Load it, make your change again and save.",
+                numbers={"version": before.version},
+                status=409,
+            )
+        self.rights.keep_to_their_hub(asker, body, before)
+        wanted = changed(before, body, self._snapshot().now)
+        outcome = await self.checks.checked(wanted, before, self.all())
+        after = replace(outcome.reservation, version=before.version + 1)
+        await self.save(before, after, asker.name, "changed")
+        self._told_of(asker, after, "changed")
+        return replace(outcome, reservation=after)
+
+    async def cancel(self, asker: Asker, reservation_id: str, note: str = "") -> Reservation:
+        """Cancel a reservation; a repeat changes nothing.
+
+        Raises:
+            GPULeaseError: ``no_such_reservation``, ``may_not_reserve``.
+        """
+        async with self.lock:
+            before = self.manageable(asker, reservation_id)
+            if before.cancelled:
+                return before
+            after = replace(before, cancelled=True, version=before.version + 1)
+            await self.save(before, after, asker.name, "cancelled", note)
+            self._told_of(asker, after, "cancelled", note)
+            return after
+
+    async def check(self, asker: Asker, bodies: Sequence[ReservationBody]) -> list[Outcome]:
+        """Say of several reservations whether they would fit, one after the other; nothing is done.
+
+        Raises:
+            GPULeaseError: ``may_not_reserve``, and ``bad_calendar`` of what cannot be read.
+        """
+        there, found, now = self.all(), [], self._snapshot().now
+        for number, body in enumerate(bodies):
+            before = self.named(body.group, body.name)
+            self.rights.allow(asker, body, before)
+            if before is None:
+                wanted = made(body, f"check-{number}", asker.name, now)
+            else:
+                wanted = changed(before, body, now)
+            try:
+                outcome = await self.checks.checked(wanted, before, there)
+            except GPULeaseError as error:
+                occurrences = await expanded(wanted.calendar, self._policy().reservations.closures)
+                wanted = replace(wanted, closed=occurrences.skipped)
+                outcome = Outcome(wanted, occurrences, error)
+            else:
+                rest = [each for each in there if each.id != wanted.id]
+                there = [*rest, outcome.reservation]
+            found.append(outcome)
+        return found
+
+    async def bring(
+        self, asker: Asker, bodies: Sequence[ReservationBody], *, dry_run: bool
+    ) -> tuple[list[Outcome], bool]:
+        """Make or change several reservations, all of them or none; return whether it was done.
+
+        Raises:
+            GPULeaseError: those of ``check``, and of the store.
+        """
+        async with self.lock:
+            found = await self.check(asker, bodies)
+            if dry_run or any(each.problem is not None for each in found):
+                return found, False
+            return [await self._brought(asker, each) for each in bodies], True
+
+    async def _brought(self, asker: Asker, body: ReservationBody) -> Outcome:
+        before = self.named(body.group, body.name)
+        if before is None:
+            return (await self._book(asker, body, ""))[0]
+        if changed(before, body, self._snapshot().now) == before:
+            return Outcome(before, Expanded(before.occurrences))
+        return await self._change(asker, before.id, body)
+
+    def named(self, group: str, name: str) -> Reservation | None:
+        """Return a group's reservation of a name that is not cancelled."""
+        mine = (each for each in self.all() if (each.group, each.name) == (group, name))
+        return next(mine, None)
+
+    async def forget(self, until: datetime) -> int:
+        """Take away the reservations that were over before ``until``; return how many.
+
+        Raises:
+            GPULeaseError: the store cannot be used; then all stay.
+        """
+        async with self.lock:
+            old = [each.id for each in self._known.values() if each.over < until][:AT_ONCE]
+            if old:
+                await self._ledger.call(self._ledger.store.write, drop, old)
+            for each in old:
+                del self._known[each]
+            return len(old)
+
+    async def save(
+        self,
+        before: Reservation | None,
+        after: Reservation,
+        who: str,
+        what: str,
+        note: str = "",
+    ) -> None:
+        """Write a reservation; ``lock`` is held."""
+        event = ReservationEvent(after.id, self._snapshot().now, who, what, note)
+        await self._ledger.call(self._ledger.store.save_reservation, before, after, event)
+        self._known[after.id] = after
+        self._listed = (None, [])
+        self._changed()
+
+    def _told_of(self, asker: Asker, after: Reservation, what: str, note: str = "") -> None:
+        why = f": {note}" if note else ""
+        sentence = f"{asker.name} {what} the reservation {after.name} of {after.group}{why}."
+        self._tell(Notice(what, after.group, after.name, sentence, to=after.contact))
+
+    def manageable(self, asker: Asker, reservation_id: str) -> Reservation:
+        """Return a reservation that somebody may change.
+
+        Raises:
+            GPULeaseError: ``no_such_reservation`` (404), ``may_not_reserve`` (403).
+        """
+        found = self.visible(asker, reservation_id)
+        if not self.rights.may_manage(asker, found):
+            raise may_not(found.group)
+        return found
+
+    def _refuse_name(self, group: str, name: str) -> None:
+        if self.named(group, name) is not None:
+            raise GPULeaseError(
+                "name_taken",
+                f"{group} has a reservation {name!r} already.",
+                next_step="Change that one, or choose another name.",
+                status=409,
+            )

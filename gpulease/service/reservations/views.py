@@ -1,0 +1,133 @@
+"""Reservations and their windows as they are shown: to those who manage them, and to members."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Literal, cast
+
+from gpulease.policy.calendar import Expanded, wall_clock, wall_text, zone_of
+from gpulease.policy.calendar.reservation import Reservation, Window
+from gpulease.policy.model import Snapshot
+from gpulease.policy.reservations import booking
+from gpulease.policy.reservations.departures import first_gpus
+from gpulease.policy.reservations.seats import effective, in_hold, seating
+from gpulease.policy.reservations.shortage import Shortage
+from gpulease.policy.units import say_moment
+from gpulease.service.schemas.reservation_bodies import body_of
+from gpulease.service.schemas.reservation_shapes import ReservationView, WindowView
+from gpulease.texts import Text, counted
+
+#: Windows that a list shows of each reservation; one reservation alone shows all.
+LISTED = 5
+
+
+def reservation_view(
+    reservation: Reservation,
+    snapshot: Snapshot,
+    *,
+    manages: bool,
+    windows: int | None = None,
+    since: datetime | None = None,
+    expanded: Expanded | None = None,
+    short: Shortage | None = None,
+) -> ReservationView:
+    """Return a reservation; people's names, time-outs and addresses are for those who manage it.
+
+    Args:
+        reservation: with its occurrences.
+        snapshot: what is known now.
+        manages: whether the reader may change it.
+        windows: how many windows that are not over; ``None`` for all.
+        since: all windows that end after it instead, be they over.
+        expanded: what its calendar gave, where that was just worked out.
+        short: what it lacks, where that was just worked out.
+    """
+    every = booking.windows(snapshot.policy, reservation)
+    ahead = [w for w in every if w.last_end > snapshot.now]
+    seen = body_of(reservation)
+    if not manages:
+        seen = {k: v for k, v in seen.items() if k not in _PRIVATE}
+    shown = ahead[:windows] if since is None else [w for w in every if w.last_end > since]
+    found: dict[str, Any] = {
+        "id": reservation.id,
+        "version": reservation.version,
+        **seen,
+        "image": snapshot.policy.reservations.of_group(reservation.group).image,
+        "owner": reservation.owner,
+        "cancelled": reservation.cancelled,
+        "manages": manages,
+        "sentence": _sentence(reservation, ahead, snapshot),
+        "windows": [window_view(w, snapshot) for w in shown],
+        "windows_ahead": len(ahead),
+        "gpu_hours_ahead": round(booking.gpu_hours(ahead), 2),
+        "skipped": [{"start": wall_text(at), "why": why} for at, why in reservation.closed],
+    }
+    if expanded is not None:
+        found["cut"] = expanded.cut
+        found["short"] = short.to_json() if short is not None else None
+        found["notes"] = [
+            Text("Nothing is planned at {at}.", at=say_moment(at)) for at in expanded.missed
+        ]
+    return cast("ReservationView", found)  # most members are the body's, where they stand once
+
+
+_PRIVATE = frozenset({"named", "managers", "contact", "extra_time", "idle", "lead", "grace"})
+
+
+def window_view(window: Window, snapshot: Snapshot) -> WindowView:
+    """Return one window: its instants, its wall clock, and who sits there while it is held."""
+    zone, now = zone_of(window.of.calendar.zone), snapshot.now
+    # Of a window that the planner does not look at yet, nobody knows what will be lost by then.
+    planned = snapshot.capacity_known and any(w.key == window.key for w in snapshot.windows)
+    seats = effective(snapshot, window, now) if planned else window.of.seats
+    held = window.hold_from <= now < window.last_end
+    left = seating(snapshot).left.get(window.key, seats) if held else seats
+    return {
+        "at": wall_text(window.original),
+        "start": window.start.isoformat(),
+        "end": window.end.isoformat(),
+        "local_start": wall_clock(window.start, zone).isoformat(timespec="minutes"),
+        "local_end": wall_clock(window.end, zone).isoformat(timespec="minutes"),
+        "state": _state(window, now),
+        "seats": seats,
+        "reserved": window.of.seats,
+        "claimed": seats - left if held else 0,
+        "first_gpus": first_gpus(snapshot, window).isoformat() if held else None,
+    }
+
+
+def _state(window: Window, now: datetime) -> Literal["coming", "lead", "open", "over"]:
+    if now >= window.last_end:
+        return "over"
+    if now >= window.start:
+        return "open"
+    return "lead" if now >= window.hold_from else "coming"
+
+
+def _sentence(reservation: Reservation, ahead: list[Window], snapshot: Snapshot) -> str:
+    """Say what a member can count on; seats are for whoever comes first, unless they are named."""
+    if reservation.cancelled:
+        return Text("It was cancelled.")
+    if not ahead:
+        return Text("All of its windows are over.")
+    window = ahead[0]
+    zone = zone_of(reservation.calendar.zone)
+    start, end = wall_clock(window.start, zone), wall_clock(window.end, zone)
+    people = len(reservation.named)
+    whom = (
+        counted("{n} person named", "{n} people named", people)
+        if people
+        else Text("the members of {group}", group=reservation.group)
+    )
+    until = {"end": f"{end:%H:%M}", "zone": reservation.calendar.zone}
+    when = Text("{start} to {end} ({zone})", start=say_moment(start), **until)
+    if window in in_hold([window], snapshot.now) and snapshot.now >= window.start:
+        when = Text("now, until {end} ({zone})", **until)
+    return counted(
+        "{n} seat of {gpu_class} for {whom}: {when}.",
+        "{n} seats of {gpu_class} for {whom}: {when}.",
+        reservation.seats,
+        gpu_class=reservation.gpu_class,
+        whom=whom,
+        when=when,
+    )

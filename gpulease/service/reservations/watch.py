@@ -1,0 +1,151 @@
+"""Looks after reservations that are made: what closures take away, and labs that will be short.
+
+Owns whom it tells, and that everything is told once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from gpulease.errors import GPULeaseError
+from gpulease.looking import keep_looking
+from gpulease.policy.calendar import Closure, Occurrence, expand
+from gpulease.policy.calendar.reservation import Reservation
+from gpulease.policy.model import PolicyDocument, Snapshot
+from gpulease.policy.reservations import booking
+from gpulease.policy.reservations.anew import expanded_anew, what_changed
+from gpulease.policy.reservations.seats import effective
+from gpulease.policy.reservations.shortage import Shortage, shortage
+from gpulease.service.hubs.api import HubUnreachableError
+from gpulease.service.notices.notify import Notice
+from gpulease.service.reservations.commands import Reservations
+from gpulease.service.rounds.ledger import Ledger
+from gpulease.store.reservations import ReservationEvent, events, note
+
+log = logging.getLogger(__name__)
+
+#: Seconds between two looks.
+WATCH = 30.0
+_SHORT = "told_short"
+
+
+class ReservationWatch:
+    """What nobody asked for, and somebody has to know.
+
+    Args:
+        reservations: every one.
+        ledger: reaches the store.
+        policy: the document in force.
+        snapshot: what is known now.
+        tell: called with what the people of a reservation have to know.
+    """
+
+    def __init__(
+        self,
+        reservations: Reservations,
+        ledger: Ledger,
+        policy: Callable[[], PolicyDocument],
+        snapshot: Callable[[], Snapshot],
+        tell: Callable[[Notice], None],
+    ) -> None:
+        self._reservations = reservations
+        self._ledger = ledger
+        self._policy = policy
+        self._snapshot = snapshot
+        self._tell = tell
+        self._told: set[str] = set()
+        self._short: list[Shortage] = []
+        self._expanded_with: tuple[Closure, ...] | None = None
+
+    async def load(self) -> None:
+        """Read what was told already."""
+        told = await self._ledger.call(self._ledger.store.read, events, None, _SHORT)
+        self._told = {event.note for event in told}
+
+    async def watch(self, every: float = WATCH) -> None:
+        """Look until cancelled."""
+        never = asyncio.Event()
+        await keep_looking(
+            self._both,
+            never,
+            every=every,
+            log=log,
+            failed="reservations are not watched",
+            away=(HubUnreachableError,),
+        )
+
+    async def _both(self) -> None:
+        await self.expand_again()
+        await self.look()
+
+    def short(self) -> list[Shortage]:
+        """Return the windows within a day that have fewer seats than reserved."""
+        snapshot = self._snapshot()
+        if not snapshot.capacity_known:
+            return []
+        others, pools = self._reservations.all(), self._reservations.checks.firm()
+        found = [
+            shortage(
+                window, effective(snapshot, window, snapshot.now), 0, others,
+                policy=snapshot.policy, pools=pools, now=snapshot.now,
+            )
+            for window in snapshot.windows
+            if snapshot.now < window.end
+        ]  # fmt: skip
+        return [each for each in found if each is not None]
+
+    def alerts(self) -> list[str]:
+        """Return what an admin should know, as it was at the last look."""
+        return [each.sentence for each in self._short]
+
+    async def look(self) -> None:
+        """Tell of the labs that will be short: when that is seen, and once more at their lead."""
+        there = {each.id for each in self._reservations.all()}
+        self._told = {key for key in self._told if key.partition("@")[0] in there}
+        self._short = self.short()
+        for found in self._short:
+            now, window = self._snapshot().now, found.window
+            key = window.key if now < window.hold_from else f"{window.key}/lead"
+            if key in self._told:
+                continue
+            event = ReservationEvent(window.of.id, now, "gpulease", _SHORT, key)
+            await self._ledger.call(self._ledger.store.write, note, event)
+            self._told.add(key)
+            of = window.of
+            self._tell(
+                Notice("short", of.group, of.name, found.sentence, found.next_step, of.contact)
+            )
+
+    async def expand_again(self) -> None:
+        """Expand every reservation anew where closures changed, and once after a start: the zone
+        database may be another.  Windows that have begun stay; people are told what changed.
+        """
+        closures = self._policy().reservations.closures
+        if closures == self._expanded_with:
+            return
+        async with self._reservations.lock:
+            for before in self._reservations.all():
+                await self._expand_again(before, closures)
+        self._expanded_with = closures
+
+    async def _expand_again(self, before: Reservation, closures: tuple[Closure, ...]) -> None:
+        try:
+            # It was worked out in time when it was made, so this ends.
+            found = await asyncio.to_thread(expand, before.calendar, closures)
+        except GPULeaseError as error:  # it stays as it is
+            log.warning("%s cannot be expanded again: %s", before.name, error.sentence)
+            return
+        policy, pools = self._policy(), self._reservations.checks.firm()
+        others = self._reservations.all()
+
+        def fits(one: Occurrence) -> bool:
+            return booking.fits_beside(before, one, others, policy, pools)
+
+        after = expanded_anew(before, found, self._snapshot().now, fits)
+        if after is before:
+            return
+        sentence = what_changed(before, after)
+        await self._reservations.save(before, after, "gpulease", "expanded", sentence)
+        self._tell(Notice("changed", after.group, after.name, sentence, to=after.contact))

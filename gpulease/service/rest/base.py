@@ -1,0 +1,162 @@
+"""The handlers that know who asks, before they take a body and before their method runs.
+
+Owns authentication (the hub's OAuth cookie or a token header), the cross-site check, the bounds on
+one person's requests and the permission that a method needs.
+"""
+
+from __future__ import annotations
+
+import hmac
+from dataclasses import replace
+from typing import Any
+
+from jupyterhub.services.auth import HubOAuthenticated
+from tornado.web import HTTPError
+
+from gpulease.errors import GPULeaseError
+from gpulease.service.hubs.auth import RESTART_ONCE, Asker, ServiceOAuth, asker_of
+from gpulease.service.rest import scopes
+from gpulease.service.rest.answering import Answers
+
+_READING = frozenset({"GET", "HEAD", "OPTIONS"})
+#: What a browser calls the places where a page stands inside another.
+_FRAMES = frozenset({"iframe", "frame", "embed", "object", "fencedframe"})
+
+
+class LogIn:
+    """What the hub's own handlers are to take for the log-in of this service."""
+
+    settings: dict[str, Any]
+
+    @property
+    def hub_auth(self) -> ServiceOAuth:
+        """The hub's log-in for this service."""
+        found: ServiceOAuth = self.settings["hub_auth"]
+        return found
+
+    def get_current_user(self) -> Any:
+        """Return nobody: ``admit`` sets the user, for the hub's way blocks the loop."""
+        return None
+
+
+# The hub's mixin brings its cross-site check.
+class BaseHandler(LogIn, HubOAuthenticated, Answers):
+    """A handler that knows who asks before it takes a body, and before its method runs."""
+
+    asker: Asker
+
+    async def admit(self) -> None:
+        """Find out who asks.
+
+        Raises:
+            GPULeaseError: ``not_logged_in`` (401), ``xsrf_failed``, ``cross_site``,
+                ``no_access``, ``bad_name`` (403), what ``scopes.check`` refuses with,
+                ``too_many_changes``, ``too_many_requests`` (429), ``hub_unreachable`` (502).
+        """
+        try:
+            model = await self.hub_auth.get_user(self, sync=False)
+        except HTTPError as error:
+            raise GPULeaseError(
+                "hub_unreachable",
+                "The hub does not answer, so nobody can be recognised.",
+                next_step="Running leases go on; try again in a moment.",
+                status=502,
+            ) from error
+        if model is None:
+            self._unknown()
+            return
+        if self.hub_auth.access_scopes and not self.hub_auth.check_scopes(
+            self.hub_auth.access_scopes, model
+        ):
+            raise GPULeaseError(
+                "no_access",
+                "This token may not use the lease service.",
+                next_step=RESTART_ONCE,
+                status=403,
+            )
+        if not getattr(self, "_token_authenticated", False):
+            self._check_where_from()
+        self.current_user = model
+        self.asker = self._managing(asker_of(model, self.settings["hub_names"]))
+        if not self.asker.admin:
+            bounds = self.services.bounds
+            rate = bounds.looks if self.request.method in _READING else bounds.changes
+            rate.take(self.asker.name)
+        if (
+            self.request.method in self.allowed_methods()
+        ):  # else it is answered that there is no such one
+            scopes.check(self.asker, scopes.needed(type(self), str(self.request.method)))
+
+    def _managing(self, asker: Asker) -> Asker:
+        """Return an asker with the groups that the policy makes them a manager of."""
+        managed = self.services.policies.current.reservations.managed_by(asker.name)
+        if not managed:
+            return asker
+        return replace(asker, leads=tuple(sorted({*asker.leads, *managed})))
+
+    def _check_where_from(self) -> None:
+        """Refuse what another site's page, or a frame, asks with a visitor's cookie.
+
+        Browsers say where a request comes from (Fetch Metadata); older ones say nothing, and the
+        other checks hold: XSRF token, frame-ancestors, SameSite.
+
+        Raises:
+            GPULeaseError: ``cross_site``.
+        """
+        said = self.request.headers.get
+        site, place = said("Sec-Fetch-Site", "none"), said("Sec-Fetch-Dest", "")
+        framed = place in _FRAMES
+        link = self.as_page and said("Sec-Fetch-Mode") == "navigate" and not framed
+        near = site in {"same-origin", "none"} or (site == "same-site" and self.may_be_framed)
+        if (framed and not self.may_be_framed) or not (near or link):
+            raise GPULeaseError(
+                "cross_site",
+                "This was asked for by another page, or inside of one.",
+                next_step="Open the lease service's own page.",
+                status=403,
+            )
+
+    def check_page_token(self, given: str) -> None:
+        """Refuse a request that no page of this log-in made.
+
+        Raises:
+            GPULeaseError: ``xsrf_failed``.
+        """
+        token = self.xsrf_token
+        wanted = token if isinstance(token, bytes) else str(token).encode()
+        if not hmac.compare_digest(given.encode(), wanted):
+            raise _xsrf_failed()
+
+    def _unknown(self) -> None:
+        """Send a browser's navigation to log in, refuse everything else."""
+        mode = self.request.headers.get("Sec-Fetch-Mode", "navigate")
+        if self.as_page and self.request.method in _READING and mode == "navigate":
+            self.redirect(self.get_login_url())
+            return
+        if self.get_secure_cookie(self.hub_auth.cookie_name):
+            # The hub's log-in takes a cookie without its page's token for none, and does not say.
+            try:
+                self.check_xsrf_cookie()
+            except HTTPError:
+                raise _xsrf_failed() from None
+        raise GPULeaseError(
+            "not_logged_in",
+            "Nobody could be recognised from this request.",
+            next_step="Load the page again to log in, or send a valid token.",
+            status=401,
+        )
+
+
+class PageBase(BaseHandler):
+    """The base of pages: the same, but a refusal is in words and log-in is by redirect."""
+
+    as_page = True
+
+
+def _xsrf_failed() -> GPULeaseError:
+    return GPULeaseError(
+        "xsrf_failed",
+        "The request does not carry the token of a page of this log-in.",
+        next_step="Load the page again, then try again.",
+        status=403,
+    )

@@ -1,0 +1,169 @@
+"""REST of leases: list, ask, show, end, keep, connections, history.
+
+Owns the form of requests and answers; what they do stands in ``lease_commands``.
+"""
+
+from __future__ import annotations
+
+from gpulease.protocol import ClassView, ConnectionView, LeaseView
+from gpulease.protocol.asks import AskBody
+from gpulease.service.hubs.auth import SCOPE_ADMIN, SCOPE_REQUEST, SCOPE_RESERVE
+from gpulease.service.rest.base import BaseHandler
+from gpulease.service.rest.operations import answers
+from gpulease.service.rest.scopes import ACCESS, needs_scope
+from gpulease.service.rounds.plans import decisions
+from gpulease.service.schemas.bodies import ConnectionBody, EmptyBody, EndBody
+from gpulease.service.schemas.queries import LeasesQuery, PageQuery, is_set
+from gpulease.service.schemas.shapes import DecisionView, Items, LeaseEvent, Page, ServerView
+
+
+class Leases(BaseHandler):
+    """``leases``: list what one may see, ask for GPUs."""
+
+    @needs_scope(ACCESS)
+    @answers({200: Page[LeaseView]}, query=LeasesQuery)
+    async def get(self) -> None:
+        """Answer a page of the leases one may see, newest first."""
+        query = self.query(LeasesQuery)
+        found, total = await self.services.history.page(
+            self.asker,
+            state=query.state,
+            mine=is_set(query.mine),
+            offset=query.offset,
+            limit=query.limit,
+        )
+        busy = await self.services.history.busy_shares(found)
+        self.answer_page(self.services.views.seen_by(self.asker, found, busy), total, query)
+
+    @needs_scope(SCOPE_REQUEST)
+    @answers({201: LeaseView, 200: LeaseView}, body=AskBody, refuses=(404, 409), repeatable=True)
+    async def post(self) -> None:
+        """Ask; 201 with a new lease, 200 with the one that answers already."""
+        body = self.parse(AskBody)
+        key = self.repeat_key()
+        differences = self._differences(body)
+        lease, new = await self.services.commands.ask(self.asker, body, key)
+        if new:
+            self.set_header("Location", f"{self.services.prefix}api/leases/{lease.id}")
+        view = self.services.events.view_of(lease) or self.services.views.lease(lease)
+        told = {**view, "differences": differences} if differences else view
+        self.answer(told, 201 if new else 200)
+
+    def _differences(self, body: AskBody) -> list[str]:
+        notebook = body.get("environment")
+        if notebook is None or body.get("user") not in (None, self.asker.name):
+            return []
+        return self.services.environments.check(self.asker, body.get("gpu_class"), notebook)
+
+
+class OneLease(BaseHandler):
+    """``leases/{id}``: show, end."""
+
+    @needs_scope(ACCESS)
+    @answers({200: LeaseView})
+    async def get(self, lease_id: str) -> None:
+        """Answer one lease."""
+        lease = await self.services.history.one(self.asker, lease_id)
+        busy = await self.services.history.busy_shares([lease])
+        (view,) = self.services.views.seen_by(self.asker, [lease], busy)
+        self.answer(view)
+
+    @needs_scope(SCOPE_REQUEST, SCOPE_RESERVE)
+    @answers({200: LeaseView}, body=EndBody, refuses=(409,))
+    async def delete(self, lease_id: str) -> None:
+        """Return, withdraw or end it; a repeat changes nothing."""
+        body = self.parse(EndBody)
+        lease = await self.services.commands.end(self.asker, lease_id, body.note, force=body.force)
+        self.answer(self.services.views.lease(lease))
+
+
+class Keep(BaseHandler):
+    """``leases/{id}/keep``."""
+
+    @needs_scope(SCOPE_REQUEST)
+    @answers({200: LeaseView}, body=EmptyBody, refuses=(409,))
+    async def post(self, lease_id: str) -> None:
+        """Keep it for a while."""
+        self.parse(EmptyBody)
+        lease = await self.services.commands.keep(self.asker, lease_id)
+        self.answer(self.services.views.lease(lease))
+
+
+class Upgrade(BaseHandler):
+    """``leases/{id}/upgrade``."""
+
+    @needs_scope(SCOPE_REQUEST)
+    @answers({200: LeaseView}, body=EmptyBody, refuses=(409,))
+    async def post(self, lease_id: str) -> None:
+        """Let it become what was asked for, as far as that is free; its variables go home first."""
+        self.parse(EmptyBody)
+        lease = await self.services.commands.upgrade(self.asker, lease_id)
+        self.answer(self.services.views.lease(lease))
+
+
+class Connections(BaseHandler):
+    """``leases/{id}/connections``."""
+
+    @needs_scope(SCOPE_REQUEST)
+    @answers({201: ConnectionView}, body=ConnectionBody, refuses=(409,))
+    async def post(self, lease_id: str) -> None:
+        """Admit a home kernel's key and say where the supervisor is."""
+        body = self.parse(ConnectionBody)
+        self.answer(await self.services.commands.connect(self.asker, lease_id, body), 201)
+
+
+class LeaseEvents(BaseHandler):
+    """``leases/{id}/events``: what happened to a lease, who did it and why."""
+
+    @needs_scope(ACCESS)
+    @answers({200: Items[LeaseEvent]})
+    async def get(self, lease_id: str) -> None:
+        """Answer the lease's history, oldest first."""
+        lease = await self.services.history.one(self.asker, lease_id)
+        self.answer({"items": await self.services.history.events(self.asker, lease)})
+
+
+class Why(BaseHandler):
+    """``leases/{id}/why``: each decision about a lease, with what it was made from."""
+
+    @needs_scope(SCOPE_ADMIN)
+    @answers({200: Page[DecisionView]}, query=PageQuery)
+    async def get(self, lease_id: str) -> None:
+        """Answer a page of what was decided about a lease, newest first."""
+        query = self.query(PageQuery)
+        lease = await self.services.history.one(self.asker, lease_id)
+        items, total = await decisions(self.services.ledger, lease.id, query.offset, query.limit)
+        self.answer_page(items, total, query)
+
+
+class ServerList(BaseHandler):
+    """``servers``: the asker's running servers, for the page that asks for one of them."""
+
+    @needs_scope(ACCESS)
+    @answers({200: Items[ServerView]})
+    async def get(self) -> None:
+        """Answer the running servers."""
+        found = await self.services.commands.servers(self.asker.name)
+        self.answer(
+            {
+                "items": [
+                    {
+                        "name": server.name,
+                        "display_name": server.display_name,
+                        "ready": server.ready,
+                        "url": server.url,
+                    }
+                    for server in found.values()
+                ]
+            }
+        )
+
+
+class Classes(BaseHandler):
+    """``classes``: what is on offer, and what of it is free."""
+
+    @needs_scope(ACCESS)
+    @answers({200: Items[ClassView]})
+    async def get(self) -> None:
+        """Answer the classes on offer, and what of each is free."""
+        self.answer({"items": self.services.views.classes()})

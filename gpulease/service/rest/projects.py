@@ -1,0 +1,167 @@
+"""REST of projects: how they stand, what is left of their budgets, what was used.
+
+Owns who may see whose: everybody their own, who leads a group all of its project, admins all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from gpulease.policy import budgets
+from gpulease.policy.fairness import Node, standing
+from gpulease.policy.model import Snapshot
+from gpulease.policy.projects import Project
+from gpulease.service.hubs.auth import Asker
+from gpulease.service.leases.usage import charged, present, sums
+from gpulease.service.leases.view_parts import budget_view
+from gpulease.service.rest.base import BaseHandler
+from gpulease.service.rest.operations import Text, answers
+from gpulease.service.rest.scopes import ACCESS, needs_scope
+from gpulease.service.schemas.queries import UsageQuery
+from gpulease.service.schemas.shapes import Items, PoolShare, ProjectView, UsageView
+from gpulease.terminal import csv_text
+
+#: Days that are looked at where none are named.
+_DAYS = 30
+_FIGURES = ("hours", "gpu_hours", "estimated")
+
+
+class ProjectList(BaseHandler):
+    """``projects``."""
+
+    @needs_scope(ACCESS)
+    @answers({200: Items[ProjectView]})
+    async def get(self) -> None:
+        """Answer the projects that the asker is in or leads; admins see all."""
+        self.answer({"items": projects_of(self.services.loop.shown(), self.asker)})
+
+
+class Usage(BaseHandler):
+    """``usage``."""
+
+    @needs_scope(ACCESS)
+    @answers({200: UsageView}, query=UsageQuery)
+    async def get(self) -> None:
+        """Answer the hours of GPUs that were used, also of what runs now."""
+        since, until, rows = await self.rows(self.query(UsageQuery))
+        items = [_renamed(row) for row in rows]
+        kept = self.services.warm_time
+        warm = kept.hours(since.date(), until.date()) if self.asker.admin else {}
+        times = {"since": since.isoformat(), "until": until.isoformat()}
+        self.answer({**times, "items": items, "warm": warm})
+
+    async def rows(self, query: UsageQuery) -> tuple[datetime, datetime, list[dict[str, object]]]:
+        """Return the time that is looked at, and what was used in it."""
+        snapshot, zone = self.services.loop.shown(), ZoneInfo(query.zone)
+        last = query.until or snapshot.now.astimezone(zone).date()
+        since = _midnight(query.since or last - timedelta(days=_DAYS), zone)
+        until = max(since, min(_midnight(last + timedelta(days=1), zone), snapshot.now))
+        users, projects = whose(snapshot, self.asker)
+        found = await charged(self.services.ledger, since, until, users=users, projects=projects)
+        found += [
+            use
+            for use in present(snapshot)
+            if users is None or use.user in users or use.project in (projects or ())
+        ]
+        # Seconds of work, of a year: not the event loop's.
+        by = query.by.split(",")
+        parts = snapshot.policy.parts
+        rows = await asyncio.to_thread(sums, found, since, until, by, zone, parts=parts)
+        return since, until, rows
+
+
+class UsageTable(Usage):
+    """``usage.csv``."""
+
+    @needs_scope(ACCESS)
+    @answers({200: Text("text/csv")}, query=UsageQuery)
+    async def get(self) -> None:
+        """Answer the same as a table."""
+        query = self.query(UsageQuery)
+        _, _, rows = await self.rows(query)
+        columns = [*query.by.split(","), *_FIGURES]
+        self.set_header("Content-Type", "text/csv; charset=utf-8")
+        self.finish(csv_text(columns, ([row[column] for column in columns] for row in rows)))
+
+
+def projects_of(snapshot: Snapshot, asker: Asker) -> list[dict[str, Any]]:
+    """Return the projects as one person sees them, in the document's order."""
+    projects = snapshot.policy.projects
+    mine = {each.name for each in projects.of(asker.groups)} if projects.all else set()
+    led = {each.name for each in projects.leaves if _leads(asker, each)}
+    shown = {
+        above.name
+        for each in projects.leaves
+        if each.name in mine | led
+        for above in projects.above(each)
+    }
+    found = []
+    for project in (each for each in projects.all if each.name in shown):
+        view = _view(snapshot, project)
+        view["mine"] = project.name in mine
+        if project.name in mine:
+            left = budgets.remainder(snapshot, project.name, asker.name)
+            view["budget"] = budget_view(left)
+        if project.name in led:
+            view["spent"] = {
+                user: round(hours, 2)
+                for (name, user), hours in sorted(budgets.all_spent(snapshot).items())
+                if name == project.name
+            }
+        found.append(view)
+    return found
+
+
+def _view(snapshot: Snapshot, project: Project) -> dict[str, Any]:
+    path = snapshot.policy.projects.above(project)
+    trees = standing(snapshot)
+    return {
+        "name": project.name,
+        "title": project.title or project.name,
+        "parent": project.parent,
+        "group": project.group,
+        "weight": project.weight,
+        "pools": {pool: _share(_node(tree.root, path)) for pool, tree in trees.items()},
+        "budget": None,
+    }
+
+
+def whose(snapshot: Snapshot, asker: Asker) -> tuple[list[str] | None, list[str] | None]:
+    """Return whose use an asker may see: people, and projects; ``None`` twice is everybody's."""
+    if asker.admin or asker.leads_all:
+        return None, None
+    led = [each.name for each in snapshot.policy.projects.leaves if _leads(asker, each)]
+    return [asker.name], led
+
+
+def _leads(asker: Asker, project: Project) -> bool:
+    return asker.admin or asker.leads_all or bool(project.group and asker.teaches(project.group))
+
+
+def _node(root: Node, path: Iterable[Project]) -> Node:
+    node = root
+    for project in reversed(tuple(path)):
+        node = node.below[project.name]
+    return node
+
+
+def _share(node: Node) -> PoolShare:
+    return {
+        "guarantee": node.guarantee,
+        "limit": node.limit,
+        "held": node.held,
+        "waiting": max(0, node.wanted() - node.held),
+        "share": node.share,
+    }
+
+
+def _renamed(row: dict[str, object]) -> dict[str, object]:
+    return {"gpu_class" if name == "class" else name: value for name, value in row.items()}
+
+
+def _midnight(day: date, zone: ZoneInfo) -> datetime:
+    return datetime.combine(day, time(), zone).astimezone(UTC)

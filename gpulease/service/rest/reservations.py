@@ -1,0 +1,211 @@
+"""REST of reservations: list, make, show, change, cancel, check."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from gpulease.errors import GPULeaseError
+from gpulease.policy.calendar import ics
+from gpulease.policy.calendar.ics import MAX_TEXT
+from gpulease.policy.reservations import booking
+from gpulease.policy.reservations.attendance import as_csv
+from gpulease.service.reservations.checks import Outcome
+from gpulease.service.reservations.views import LISTED, reservation_view
+from gpulease.service.rest.base import BaseHandler
+from gpulease.service.rest.operations import Text, answers
+from gpulease.service.rest.scopes import ACCESS, needs_scope
+from gpulease.service.schemas.bodies import EndBody
+from gpulease.service.schemas.queries import GroupQuery, ReservationsQuery, is_set
+from gpulease.service.schemas.reservation_bodies import (
+    CalendarBody,
+    ChangeBody,
+    CheckBody,
+    ReservationBody,
+)
+from gpulease.service.schemas.reservation_shapes import (
+    ClosureView,
+    ReservationsBrought,
+    ReservationsChecked,
+    ReservationView,
+)
+from gpulease.service.schemas.shapes import Items, Page
+
+_BODY_MAX = 512 * 1024
+
+
+class _Handler(BaseHandler):
+    body_max = _BODY_MAX
+
+    def view(self, outcome: Outcome) -> ReservationView:
+        """Return one reservation with all of its windows."""
+        return reservation_view(
+            outcome.reservation,
+            self.services.loop.snapshot(),
+            manages=self.services.reservations.rights.may_manage(self.asker, outcome.reservation),
+            expanded=outcome.expanded,
+            short=outcome.short,
+        )
+
+    def checked(self, found: Sequence[Outcome]) -> dict[str, Any]:
+        """Return of each whether it fits."""
+        items = [
+            {
+                "fits": each.problem is None,
+                "problem": each.problem.to_problem() if each.problem is not None else None,
+                "reservation": self.view(each),
+            }
+            for each in found
+        ]
+        return {"fits": all(each["fits"] for each in items), "items": items}
+
+
+class ReservationList(_Handler):
+    """``reservations``: list what one may see, make one."""
+
+    @needs_scope(ACCESS)
+    @answers({200: Page[ReservationView]}, query=ReservationsQuery)
+    async def get(self) -> None:
+        """Answer a page, the sooner first; ``cancelled=1`` shows the cancelled too.
+
+        ``since`` shows every window that ends after it instead of the next five.
+        """
+        query = self.query(ReservationsQuery)
+        found = self.services.reservations.seen_by(
+            self.asker, group=query.group, cancelled=is_set(query.cancelled)
+        )
+        snapshot = self.services.loop.snapshot()
+        items = [
+            reservation_view(
+                each,
+                snapshot,
+                manages=self.services.reservations.rights.may_manage(self.asker, each),
+                windows=LISTED,
+                since=query.since,
+            )
+            for each in found[query.offset : query.offset + query.limit]
+        ]
+        self.answer_page(items, len(found), query)
+
+    @needs_scope(ACCESS)
+    @answers(
+        {201: ReservationView, 200: ReservationView},
+        body=ReservationBody,
+        refuses=(409,),
+        repeatable=True,
+    )
+    async def post(self) -> None:
+        """Make one; 201 with its windows, 200 where the same key made it before."""
+        body = self.parse(ReservationBody)
+        key = self.repeat_key()
+        outcome, new = await self.services.reservations.book(self.asker, body, key)
+        address = f"{self.services.prefix}api/reservations/{outcome.reservation.id}"
+        if new:
+            self.set_header("Location", address)
+        self.answer(self.view(outcome), 201 if new else 200)
+
+
+class ReservationCalendar(_Handler):
+    """``reservations.ics``: what one may see, for a calendar program, and from one."""
+
+    body_max = 2 * MAX_TEXT
+
+    @needs_scope(ACCESS)
+    @answers({200: Text("text/calendar")}, query=GroupQuery)
+    async def get(self) -> None:
+        """Answer an iCalendar; ``group`` narrows it."""
+        group = self.query(GroupQuery).group
+        found = self.services.reservations.seen_by(self.asker, group=group)
+        self.set_header("Content-Type", "text/calendar; charset=utf-8")
+        self.finish(ics.to_ics(found))
+
+    @needs_scope(ACCESS)
+    @answers({200: ReservationsBrought}, body=CalendarBody, refuses=(409,))
+    async def post(self) -> None:
+        """Reserve a calendar's events, all of them or none; a dry run unless it is said otherwise.
+
+        One of a name that the group has already is changed.
+        """
+        body = self.parse(CalendarBody)
+        brought = body.reservations()
+        found, done = await self.services.reservations.bring(
+            self.asker, brought, dry_run=body.dry_run
+        )
+        self.answer({"done": done, **self.checked(found)})
+
+
+class ReservationAttendance(BaseHandler):
+    """``reservations/{id}/attendance.csv``: who came, for those who manage it."""
+
+    @needs_scope(ACCESS)
+    @answers({200: Text("text/csv")})
+    async def get(self, reservation_id: str) -> None:
+        """Answer a row for each person and window that has begun."""
+        snapshot = self.services.loop.snapshot()
+        found = self.services.reservations.manageable(self.asker, reservation_id)
+        windows = booking.windows(snapshot.policy, found)
+        rows = await self.services.history.attendance(windows, snapshot.now)
+        self.set_header("Content-Type", "text/csv; charset=utf-8")
+        self.finish(as_csv(rows))
+
+
+class ReservationCheck(_Handler):
+    """``reservations/check``: what would be, and nothing done."""
+
+    @needs_scope(ACCESS)
+    @answers({200: ReservationsChecked}, body=CheckBody, refuses=(409,))
+    async def post(self) -> None:
+        """Answer of each whether it fits, its windows, and what is in its way."""
+        bodies = self.parse(CheckBody).reservations
+        found = await self.services.reservations.check(self.asker, bodies)
+        self.answer(self.checked(found))
+
+
+class ClosureList(BaseHandler):
+    """``closures``: when nothing is open."""
+
+    @needs_scope(ACCESS)
+    @answers({200: Items[ClosureView]})
+    async def get(self) -> None:
+        """Answer the closures that the policy names, which reservations leave out."""
+        closures = self.services.loop.policy.reservations.closures
+        items = [
+            {"first": each.first.isoformat(), "last": each.last.isoformat(), "title": each.title}
+            for each in sorted(closures, key=lambda each: each.first)
+        ]
+        self.answer({"items": items})
+
+
+class OneReservation(_Handler):
+    """``reservations/{id}``: show, change, cancel."""
+
+    @needs_scope(ACCESS)
+    @answers({200: ReservationView})
+    async def get(self, reservation_id: str) -> None:
+        """Answer it with all of its windows that are not over."""
+        found = self.services.reservations.visible(self.asker, reservation_id)
+        manages = self.services.reservations.rights.may_manage(self.asker, found)
+        self.answer(reservation_view(found, self.services.loop.snapshot(), manages=manages))
+
+    @needs_scope(ACCESS)
+    @answers({200: ReservationView}, body=ChangeBody, refuses=(409,))
+    async def patch(self, reservation_id: str) -> None:
+        """Change what is named; what is not named stays.
+
+        Raises:
+            GPULeaseError: ``invalid_body`` for a body that names nothing.
+        """
+        body = self.parse(ChangeBody)
+        if not body.model_fields_set - {"base_version"}:
+            raise GPULeaseError("invalid_body", "Nothing is to be changed.", status=422)
+        reservations = self.services.reservations
+        outcome = await reservations.change(self.asker, reservation_id, body)
+        self.answer(self.view(outcome))
+
+    @needs_scope(ACCESS)
+    @answers({200: ReservationView}, body=EndBody, refuses=(409,))
+    async def delete(self, reservation_id: str) -> None:
+        """Cancel it; a repeat changes nothing."""
+        note = self.parse(EndBody).note
+        found = await self.services.reservations.cancel(self.asker, reservation_id, note)
+        self.answer(reservation_view(found, self.services.loop.snapshot(), manages=True))

@@ -1,0 +1,275 @@
+"""REST of the site: policy, health, metrics, the API's own description.
+
+Owns who may see and change these and the form of the answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import asdict, replace
+from typing import Any
+
+from gpulease.policy.consequences import at_once, warned_by
+from gpulease.policy.document import MAX_TEXT, dump
+from gpulease.policy.document.difference import differences
+from gpulease.policy.document.edit import with_time_outs
+from gpulease.policy.document.own import concerning
+from gpulease.policy.document.schema import json_schema
+from gpulease.policy.document.time_outs_section import form
+from gpulease.policy.explanation.audience import audience
+from gpulease.service.hubs.auth import SCOPE_ADMIN, SCOPE_METRICS
+from gpulease.service.leases.device_map import DeviceState, device_map
+from gpulease.service.parts import Services
+from gpulease.service.rest.answering import Answers
+from gpulease.service.rest.base import BaseHandler
+from gpulease.service.rest.operations import answers
+from gpulease.service.rest.scopes import ACCESS, PUBLIC, needs_scope
+from gpulease.service.schemas.bodies import PolicyBody, TimeOutsBody, WhatIfBody
+from gpulease.service.schemas.queries import AuditQuery, PageQuery
+from gpulease.service.schemas.shapes import (
+    AskerView,
+    ChangeView,
+    HealthView,
+    IncidentView,
+    Items,
+    Page,
+    PolicyAbout,
+    PolicyChecked,
+    PolicyView,
+    TimeOutsChecked,
+    TimeOutsView,
+    WhatIfView,
+)
+
+#: A text of which JSON writes each character by its number, and what stands around it.
+_POLICY_MAX = 6 * MAX_TEXT + 1024
+
+
+class Policy(BaseHandler):
+    """``policy``: the document in force."""
+
+    body_max = _POLICY_MAX
+
+    @needs_scope(ACCESS)
+    @answers({200: PolicyView})
+    async def get(self) -> None:
+        """Answer the text in force to admins, to others what of it concerns them."""
+        policies, asker = self.services.policies, self.asker
+        found = policies.text.view(pinned=policies.pinned)
+        if not asker.admin:
+            own = concerning(policies.current, asker.name, asker.groups, asker.teaches)
+            found |= {"text": dump(own), "author": ""}
+        self.answer(found)
+
+    @needs_scope(SCOPE_ADMIN)
+    @answers({200: PolicyView}, body=PolicyBody, refuses=(409,))
+    async def put(self) -> None:
+        """Put another text into force."""
+        body = self.parse(PolicyBody)
+        policies = self.services.policies
+        saved = await policies.save(body.text, self.asker.name, body.base_version)
+        self.answer(saved.view(pinned=policies.pinned))
+
+
+class PolicySchema(BaseHandler):
+    """``policy/schema``: the JSON Schema of the document, for editors."""
+
+    @needs_scope(ACCESS)
+    @answers({200: dict[str, Any]})
+    async def get(self) -> None:
+        """Answer the schema."""
+        self.answer(json_schema())
+
+
+class PolicyCheck(BaseHandler):
+    """``policy/check``."""
+
+    body_max = _POLICY_MAX
+
+    @needs_scope(SCOPE_ADMIN)
+    @answers({200: PolicyChecked}, body=PolicyBody)
+    async def post(self) -> None:
+        """Answer what is wrong with a text, by line, else what it would change."""
+        self.answer(await _checked(self.services, self.parse(PolicyBody).text))
+
+
+class PolicyTimeOuts(BaseHandler):
+    """``policy/time-outs``: the time-outs as a form shows them."""
+
+    @needs_scope(SCOPE_ADMIN)
+    @answers({200: TimeOutsView})
+    async def get(self) -> None:
+        """Answer the time-outs in force, with bounds and defaults."""
+        policies = self.services.policies
+        outs = policies.current.time_outs
+        items = [{**asdict(each), "value": getattr(outs, each.name)} for each in form()]
+        version = policies.text.version
+        self.answer({"items": items, "version": version, "pinned": policies.pinned})
+
+    @needs_scope(SCOPE_ADMIN)
+    @answers({200: TimeOutsChecked}, body=TimeOutsBody)
+    async def post(self) -> None:
+        """Answer what other time-outs would do, with the document to save; nothing is done."""
+        values = self.parse(TimeOutsBody).values
+        text = with_time_outs(self.services.policies.text.text, values)
+        self.answer({**await _checked(self.services, text), "text": text})
+
+
+async def _checked(services: Services, text: str) -> PolicyChecked:
+    policies = services.policies
+    findings = policies.check(text)
+    if any(finding["level"] == "error" for finding in findings):
+        return {"valid": False, "findings": findings, "changes": [], "warned": 0, "effects": []}
+    before, after = policies.current, policies.parsed(text)
+    # A snapshot of its own: it is planned with in a thread, and what it works out it remembers.
+    snapshot = replace(services.loop.shown())
+    now = await asyncio.to_thread(at_once, snapshot, after)
+    return {
+        "valid": True,
+        "findings": findings,
+        "changes": differences(before, after),
+        "effects": [*now, *audience(before, after)],
+        "warned": len(warned_by(snapshot, after)),
+    }
+
+
+class WhatIf(BaseHandler):
+    """``whatif``."""
+
+    body_max = _POLICY_MAX
+
+    @needs_scope(SCOPE_ADMIN)
+    @answers({200: WhatIfView}, body=WhatIfBody, refuses=(409, 429))
+    async def post(self) -> None:
+        """Answer what a text would have made of the last days."""
+        body = self.parse(WhatIfBody)
+        services = self.services
+        found = await services.whatif.ask(body.text, body.days, services.loop.clock())
+        self.answer(found)
+
+
+class PolicyVersions(BaseHandler):
+    """``policy/versions``."""
+
+    @needs_scope(SCOPE_ADMIN)
+    @answers({200: Page[PolicyAbout]}, query=PageQuery)
+    async def get(self) -> None:
+        """Answer a page of versions, newest first, without their texts."""
+        query = self.query(PageQuery)
+        items, total = await self.services.policies.versions(query.offset, query.limit)
+        self.answer_page(items, total, query)
+
+
+class PolicyVersion(BaseHandler):
+    """``policy/versions/{n}``."""
+
+    @needs_scope(SCOPE_ADMIN)
+    @answers({200: PolicyView})
+    async def get(self, version: str) -> None:
+        """Answer one version with its text."""
+        found = await self.services.policies.version(int(version))
+        self.answer(found.view(pinned=self.services.policies.pinned))
+
+
+class IncidentList(BaseHandler):
+    """``incidents``: what went wrong around leases, for admins."""
+
+    @needs_scope(SCOPE_ADMIN)
+    @answers({200: Page[IncidentView]}, query=PageQuery)
+    async def get(self) -> None:
+        """Answer a page, newest first."""
+        query = self.query(PageQuery)
+        items, total = await self.services.incidents.page(query.offset, query.limit)
+        self.answer_page(items, total, query)
+
+
+class AuditList(BaseHandler):
+    """``audit``: every change of a lease, for admins."""
+
+    @needs_scope(SCOPE_ADMIN)
+    @answers({200: Page[ChangeView]}, query=AuditQuery)
+    async def get(self) -> None:
+        """Answer a page, newest first, of the changes in which every word of ``q`` occurs."""
+        query = self.query(AuditQuery)
+        items, total = await self.services.incidents.changes(query.q, query.offset, query.limit)
+        self.answer_page(items, total, query)
+
+
+class DeviceList(BaseHandler):
+    """``devices``: what each device does now, for whom and why; for admins."""
+
+    @needs_scope(SCOPE_ADMIN)
+    @answers({200: Items[DeviceState]})
+    async def get(self) -> None:
+        """Answer every device, by pool, node and name."""
+        pods = self.services.provider.warm_pods
+        ready = pods.places() if pods is not None else None
+        self.answer({"items": device_map(self.services.loop.shown(), ready)})
+
+
+class Me(BaseHandler):
+    """``me``: who the service takes the asker for, and what they may do."""
+
+    @needs_scope(ACCESS)
+    @answers({200: AskerView})
+    async def get(self) -> None:
+        """Answer whom the service takes the asker for."""
+        asker = self.asker
+        self.answer(
+            {
+                "name": asker.name,
+                "kind": asker.kind,
+                "groups": list(asker.groups),
+                "may_ask": asker.may_ask,
+                "admin": asker.admin,
+                "leads": list(asker.leads),
+                "leads_all": asker.leads_all,
+                "server": asker.claimed_server,
+            }
+        )
+
+
+class Health(Answers):
+    """``health``: whether the service works, for people and for probes.
+
+    It names parts and reasons, never users or leases, so it needs no log-in.
+    """
+
+    @needs_scope(PUBLIC)
+    @answers({200: HealthView, 503: HealthView})
+    async def get(self) -> None:
+        """Answer 200 when leases can be granted or would be if there were a GPU, else 503."""
+        found = self.services.health()
+        self.answer(found, 200 if found["status"] != "error" else 503)
+
+
+def _show_figures(handler: Answers) -> None:
+    handler.set_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+    handler.finish(handler.services.metrics.text())
+
+
+class Figures(Answers):
+    """``/metrics`` for Prometheus, on an address of its own; figures only, no names."""
+
+    async def get(self) -> None:
+        """Answer the figures."""
+        _show_figures(self)
+
+
+class MetricsPage(BaseHandler):
+    """``metrics`` under the service's prefix: the same, for who may read figures."""
+
+    @needs_scope(SCOPE_METRICS)
+    async def get(self) -> None:
+        """Answer the figures."""
+        _show_figures(self)
+
+
+class OpenAPI(Answers):
+    """``openapi.json``."""
+
+    @needs_scope(PUBLIC)
+    @answers({200: dict[str, Any]})
+    async def get(self) -> None:
+        """Answer the description of this API."""
+        self.answer(await asyncio.to_thread(self.settings["description"]))

@@ -1,0 +1,211 @@
+"""What is decided: a plan is made, stored as changes, and performed.
+
+A plan is made in a thread of its own, from a snapshot that nobody changes, and without the ledger's
+lock: requests are answered meanwhile, and an action on a lease that they changed is dropped.  Owns
+what becomes of a plan's actions.  Refuses to decide itself: ``policy.planner`` does.  When the
+store does not take a change, nothing of it is performed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import datetime
+from http import HTTPStatus
+
+from gpulease.errors import GPULeaseError
+from gpulease.policy import lifecycle, queue, wishes
+from gpulease.policy.explanation.forecast import Outlook, outlook
+from gpulease.policy.model import Action, Alert, Device, Lease, LeaseState, Shape, Snapshot
+from gpulease.policy.planner import admissions, plan
+from gpulease.providers.base import Provider
+from gpulease.service.metrics import Metrics
+from gpulease.service.rounds.effects import Effects
+from gpulease.service.rounds.ledger import Ledger
+from gpulease.service.rounds.orphans import ContendedCapacity
+from gpulease.service.rounds.plans import Packed, Plans
+from gpulease.service.rounds.policies import Policies
+from gpulease.service.supervisors.links import Links
+from gpulease.store import Change
+
+log = logging.getLogger(__name__)
+
+PLANNER = "planner"
+
+
+class Decider:
+    """Makes plans and carries them out.
+
+    Args:
+        contended: learns when devices were taken that others waited for.
+        clock: the time, UTC.
+        devices: those that the provider showed last, by their identifiers.
+        moved: called with the changes that were stored.
+        stale: called where a lease changed while the plan was made.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        provider: Provider,
+        links: Links,
+        policies: Policies,
+        effects: Effects,
+        *,
+        contended: ContendedCapacity,
+        metrics: Metrics,
+        clock: Callable[[], datetime],
+        devices: Callable[[], Mapping[str, Device]],
+        moved: Callable[[Sequence[Change]], None],
+        stale: Callable[[], None],
+    ) -> None:
+        self._ledger = ledger
+        self._provider = provider
+        self._links = links
+        self._policies = policies
+        self._effects = effects
+        self._contended = contended
+        self._metrics = metrics
+        self._clock = clock
+        self._devices = devices
+        self._moved = moved
+        self._stale = stale
+        self._plans = Plans()
+        self._one_plan = asyncio.Lock()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix=PLANNER)
+        #: What an admin has to know of the last whole plan.
+        self.plan_alerts: list[Alert] = []
+        #: What leases that are less than what was asked for could be by now, by their ids.
+        self.within_reach: Mapping[str, Shape] = {}
+
+    def close(self) -> None:
+        """Make no further plan."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    async def decide(self, look: Callable[[], Snapshot], *, only_waiting: bool = False) -> None:
+        """Plan and record what the plan changes; one plan after the other.
+
+        ``look``: what is known, once it is this plan's turn.  ``only_waiting``: what holds devices
+        stays as it is.
+
+        Raises:
+            GPULeaseError: what the store refuses all changes with.
+        """
+        async with self._one_plan:
+            snapshot = look()
+            bounds, homes = self._provider.bounds(queue.waiting(snapshot)), self._homes(snapshot)
+            snapshot = replace(snapshot, bounds=tuple(bounds), preferred_nodes=homes)
+            actions, packed = await asyncio.get_running_loop().run_in_executor(
+                self._thread, self._admitted if only_waiting else self._planned, snapshot
+            )
+            async with self._ledger.lock:
+                recorded = await self.record(self._changes(snapshot, actions), packed)
+            if packed is not None and recorded:
+                self._plans.kept(packed)
+
+    async def foresee(self, snapshot: Snapshot) -> Outlook:
+        """Return what a snapshot lets expect: of a long queue that takes a while."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, outlook, snapshot)
+
+    def _homes(self, snapshot: Snapshot) -> dict[str, str]:
+        """Return the node of the notebook of each who waits, where one is preferred."""
+        found = ((x.id, self._provider.preferred_node(x)) for x in queue.waiting(snapshot))
+        return {lease_id: node for lease_id, node in found if node}
+
+    def _planned(self, snapshot: Snapshot) -> tuple[list[Action], Packed | None]:
+        """Plan, pack what the plan was made from, find what is offered; in the planner's thread."""
+        actions = plan(snapshot)
+        self.plan_alerts = [action for action in actions if isinstance(action, Alert)]
+        self.within_reach = _within_reach(snapshot)
+        return actions, self._plans.packed(snapshot, actions)
+
+    def _admitted(self, snapshot: Snapshot) -> tuple[list[Action], Packed | None]:
+        actions = admissions(snapshot)
+        return actions, self._plans.packed(snapshot, actions)
+
+    def _changes(self, snapshot: Snapshot, actions: Sequence[Action]) -> list[Change]:
+        """Return what the actions change, but for leases that changed while the plan was made."""
+        planned = {lease.id: lease.version for lease in snapshot.leases}
+        changes = []
+        for action in actions:
+            if isinstance(action, Alert):
+                continue
+            lease = self._ledger.leases.get(action.lease_id)
+            if lease is None or lease.version != planned[action.lease_id]:
+                self._metrics.refused("stale_plan")
+                self._stale()
+                continue
+            after = self._applied(lease, action)
+            if after is not None:
+                changes.append(Change(lease, after, PLANNER, action.reason))
+        return changes
+
+    def _applied(self, lease: Lease, action: Action) -> Lease | None:
+        """Return the lease after an action; one that cannot be applied must not stop the others."""
+        outs = lifecycle.time_outs_of(self._policies.current, lease)
+        try:
+            after = lifecycle.apply(lease, action, self._clock(), outs)
+        except (GPULeaseError, ValueError):
+            log.exception("%s cannot be applied", type(action).__name__, extra={"lease": lease.id})
+            self._metrics.refused("not_applicable")
+            return None
+        return self._with_left(lease, after)
+
+    def _with_left(self, before: Lease, after: Lease) -> Lease:
+        """Add what a drain that is over did not bring home; once answered, it is in the record."""
+        if before.state is not LeaseState.DRAINING:
+            return after
+        blockers, parked = self._links.left_behind(before.id)
+        return lifecycle.left_behind(after, blockers or before.blockers, parked)
+
+    async def record(
+        self, changes: Sequence[Change], packed: Packed | None = None
+    ) -> Sequence[Change]:
+        """Store all changes at once and return them; those that are refused are left out and said.
+
+        What is stored is performed.  ``packed``: the plan that they are of.
+        """
+        while changes:
+            try:
+                kept = packed.plan if packed is not None else None
+                await self._ledger.record(changes, self._clock(), kept)
+            except GPULeaseError as error:
+                refused = set(error.numbers.get("leases", ()))
+                if error.status != HTTPStatus.CONFLICT or not refused:
+                    raise
+                for lease_id in refused:
+                    extra = {"lease": lease_id, "reason": error.reason}
+                    log.warning("a change was not stored: %s", error.sentence, extra=extra)
+                    self._metrics.refused(error.reason)
+                changes = [change for change in changes if change.after.id not in refused]
+            else:
+                self._recorded(changes)
+                break
+        return changes
+
+    def _recorded(self, changes: Sequence[Change]) -> None:
+        known = self._devices()
+        for change in changes:
+            held = change.before.devices if change.before is not None else ()
+            pool = next((known[uuid].pool for uuid in held[:1] if uuid in known), "")
+            if self._contended.moved(change, pool, self._clock()):
+                self._metrics.taken(pool)
+        self.perform(changes)
+
+    def perform(self, changes: Sequence[Change]) -> None:
+        """Tell the supervisors at once, and let the provider be told by each lease's worker."""
+        for change in changes:
+            self._links.agree(change.after)
+            self._effects.changed(change)
+        self._moved(changes)
+
+
+def _within_reach(snapshot: Snapshot) -> Mapping[str, Shape]:
+    try:
+        return wishes.within_reach(snapshot)
+    except Exception:  # what is decided counts; that more could be had does not
+        log.exception("what is within reach of whom could not be found; nothing is offered")
+        return {}

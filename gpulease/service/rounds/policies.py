@@ -1,0 +1,314 @@
+"""The policy in force: a version in the store, or a file that a site pinned.
+
+Owns which text is in force and how another one comes into force without a restart.  A pinned file
+is looked at every few seconds; a text of it that is not valid changes nothing and is alarmed of.
+Every text that was in force is a version in the store.  Refuses to read the document:
+``policy.document`` does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from gpulease.errors import GPULeaseError
+from gpulease.policy import document
+from gpulease.policy.model import Device, GPUClass, PolicyDocument, TimeOuts
+from gpulease.service.rounds.ledger import Ledger
+from gpulease.service.schemas.shapes import Finding, PolicyAbout, PolicyView
+from gpulease.store import PolicyVersion
+
+log = logging.getLogger(__name__)
+
+AUTHOR = "gpulease"
+#: Seconds between two looks at a pinned file; it counts once two looks found the same in it.
+LOOK: Final = 2.0
+
+
+@dataclass(frozen=True)
+class PolicyText:
+    """One version as it was written."""
+
+    version: int
+    text: str
+    author: str
+    at: datetime
+
+    def view(self, *, pinned: bool) -> PolicyView:
+        """Return it as the API shows it."""
+        return {
+            "version": self.version,
+            "text": self.text,
+            "author": self.author,
+            "at": self.at.isoformat(),
+            "pinned": pinned,
+        }
+
+
+class Policies:
+    """The policy in force.
+
+    Args:
+        ledger: reaches the store that keeps the versions.
+        changed: called after another policy came into force.
+        pinned: a file that the site pinned; saving is refused then.
+
+    Attributes:
+        problem: why what stands in the pinned file is not in force, "" where it is.
+    """
+
+    def __init__(
+        self, ledger: Ledger, changed: Callable[[], None], pinned: Path | None = None
+    ) -> None:
+        self._ledger = ledger
+        self._changed = changed
+        self._pinned = pinned
+        self._seen: str | None = None
+        self._refused: str | None = None  # what stands there and is not valid: nothing to try again
+        self._looking = asyncio.Lock()
+        self.problem = ""
+        self._text: PolicyText | None = None
+        self._document: PolicyDocument | None = None
+
+    @property
+    def current(self) -> PolicyDocument:
+        """The document in force."""
+        assert self._document is not None, "open() comes first"
+        return self._document
+
+    @property
+    def classes(self) -> tuple[GPUClass, ...]:
+        """The classes on offer; none before ``open``."""
+        return self._document.classes if self._document is not None else ()
+
+    @property
+    def parts(self) -> Mapping[str, int]:
+        """Into how many parts the cards of some pools are divided; none before ``open``."""
+        return self._document.parts if self._document is not None else {}
+
+    @property
+    def images(self) -> tuple[str, ...]:
+        """The images that courses have of their own; none before ``open``."""
+        return self._document.reservations.images if self._document is not None else ()
+
+    @property
+    def text(self) -> PolicyText:
+        """The text in force."""
+        assert self._text is not None, "open() comes first"
+        return self._text
+
+    @property
+    def pinned(self) -> bool:
+        """Whether a file holds the policy."""
+        return self._pinned is not None
+
+    async def open(
+        self,
+        devices: Sequence[Device],
+        first: Path | None = None,
+        time_outs: TimeOuts | None = None,
+    ) -> None:
+        """Take the pinned file, else the newest version, else make the first one.
+
+        Args:
+            devices: what the first document offers where no text is given for it.
+            first: a file with the first version's text.
+            time_outs: those of a first document made from the devices.
+
+        Of a pinned file that cannot be used, the version before it stays in force, if there is one.
+
+        Raises:
+            GPULeaseError: ``bad_policy`` when the text in force is not valid.
+            OSError: a named file cannot be read.
+        """
+        found = await self._ledger.call(self._ledger.store.policy)
+        if self._pinned is not None:
+            if found is not None:
+                self._take(_text_of(found))
+                await self._try_pinned(await self._read_pinned())
+            else:
+                text = await asyncio.to_thread(self._pinned.read_text, "utf-8")
+                await self._put(text, self._pinned.name)
+            return
+        if found is None:
+            await self._put(await asyncio.to_thread(_first, first, devices, time_outs), AUTHOR)
+        else:
+            self._take(_text_of(found))
+
+    async def watch(self) -> None:
+        """Follow the pinned file until cancelled."""
+        while self._pinned is not None:
+            await asyncio.sleep(LOOK)
+            await self.look()
+
+    async def look(self) -> None:
+        """Put what stands in the pinned file into force, if it stood there at the last look, too.
+
+        So a file that is being written is not taken by halves.
+        """
+        async with self._looking:
+            text = await self._read_pinned()
+            if text == self._seen:
+                await self._try_pinned(text)
+            self._seen = text
+
+    def check(self, text: str) -> list[Finding]:
+        """Return what is wrong with a text, by line."""
+        return [
+            {
+                "line": found.line,
+                "column": found.column,
+                "message": found.message,
+                "sentence": found.message,
+                "next_step": found.next_step,
+                "level": found.level,
+            }
+            for found in document.check(text)
+        ]
+
+    def parsed(self, text: str) -> PolicyDocument:
+        """Return the document that a valid text would become.
+
+        Raises:
+            GPULeaseError: ``bad_policy``.
+        """
+        return document.parse(text, self.text.version + 1)
+
+    async def save(self, text: str, author: str, base_version: int | None) -> PolicyText:
+        """Put a text into force as a new version; it counts at once.
+
+        Raises:
+            GPULeaseError: ``policy_pinned``, ``policy_changed`` (409), ``bad_policy`` (422).
+        """
+        if self._pinned is not None:
+            raise GPULeaseError(
+                "policy_pinned",
+                "The policy of this site is pinned to a file.",
+                next_step="Change it there: it counts a few seconds later.",
+                status=409,
+            )
+        if base_version is not None and base_version != self.text.version:
+            raise GPULeaseError(
+                "policy_changed",
+                f"Version {self.text.version} came into force meanwhile.",
+                next_step="Load it, make your change again and save.",
+                numbers={"version": self.text.version, "base_version": base_version},
+                status=409,
+            )
+        self.refuse_bad(text)
+        await self._put(text, author, self.text.version)
+        self._changed()
+        return self.text
+
+    async def versions(self, offset: int, limit: int) -> tuple[list[PolicyAbout], int]:
+        """Return versions without their texts, newest first, and how many there are."""
+        newest = self.text.version
+        before = newest + 1 - offset
+        rows = await self._ledger.call(self._ledger.store.policy_versions, before, limit)
+        kept = await self._ledger.call(self._ledger.store.policies_kept)
+        return [_about(_text_of(row)) for row in rows], kept
+
+    async def version(self, number: int) -> PolicyText:
+        """Return one version.
+
+        Raises:
+            GPULeaseError: ``no_such_version`` (404).
+        """
+        if number == self.text.version:
+            return self.text
+        found = await self._ledger.call(self._ledger.store.policy, number)
+        if found is None:
+            raise GPULeaseError(
+                "no_such_version",
+                f"There is no version {number} of the policy, or it is no longer kept.",
+                numbers={"newest": self.text.version},
+                status=404,
+            )
+        return _text_of(found)
+
+    def refuse_bad(self, text: str) -> None:
+        """Refuse a text that is not valid.
+
+        Raises:
+            GPULeaseError: ``bad_policy`` (422) with the findings.
+        """
+        try:
+            document.parse(text, self.text.version + 1)
+        except GPULeaseError as error:
+            error.numbers["findings"] = self.check(text)
+            raise
+
+    async def _read_pinned(self) -> str | None:
+        """Return what stands in the pinned file; ``None`` with a problem where that cannot be."""
+        assert self._pinned is not None
+        try:
+            return await asyncio.to_thread(self._pinned.read_text, "utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+            self._complain(f"it cannot be read: {why}.")
+            self._refused = None
+            return None
+
+    async def _try_pinned(self, text: str | None) -> None:
+        assert self._pinned is not None
+        if text is None or text == self._refused:
+            return
+        self._refused = None
+        try:
+            if text != self.text.text:
+                await self._put(text, self._pinned.name)
+                self._changed()
+        except GPULeaseError as error:
+            if error.reason == "bad_policy":
+                self._refused = text  # what the store refuses is tried again
+            self._complain(error.sentence)
+            return
+        self._complain("")
+
+    def _complain(self, why: str) -> None:
+        """Say once why the pinned file is not in force, or that it is again."""
+        assert self._pinned is not None
+        problem = ""
+        if why:
+            kept = f"Version {self.text.version} of the policy stays in force"
+            problem = f"{kept}: {self._pinned.name} is not used. {why}"
+        if problem != self.problem:
+            log.log(
+                logging.ERROR if problem else logging.INFO,
+                "%s",
+                problem or f"{self._pinned.name} is in force",
+                extra={"reason": "policy_file"},
+            )
+        self.problem = problem
+
+    async def _put(self, text: str, author: str, expected: int | None = None) -> None:
+        """Save a valid text as the newest version, and take it."""
+        document.parse(text)
+        store = self._ledger.store
+        now = datetime.now(UTC)
+        await self._ledger.call(store.save_policy, text, author, now, expected=expected)
+        self._take(_text_of(await self._ledger.call(store.policy)))
+
+    def _take(self, found: PolicyText) -> None:
+        self._document = document.parse(found.text, found.version)
+        self._text = found
+
+
+def _first(first: Path | None, devices: Sequence[Device], time_outs: TimeOuts | None) -> str:
+    if first is not None:
+        return first.read_text(encoding="utf-8")
+    return document.dump(document.default_document(devices, time_outs))
+
+
+def _about(found: PolicyText) -> PolicyAbout:
+    return {"version": found.version, "author": found.author, "at": found.at.isoformat()}
+
+
+def _text_of(found: PolicyVersion | None) -> PolicyText:
+    assert found is not None, "a version was just saved"
+    return PolicyText(found.version, found.text, found.who, found.at)

@@ -1,0 +1,1 @@
+"""Runs of whole notebooks: what people may do to them, and the servers that execute them."""

@@ -1,0 +1,153 @@
+"""Follows the runs: has the hub start and remove their servers, and sees which of them are gone.
+
+Owns the order of a look: ask the hub, decide (``runs.life``), store, then do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+
+from gpulease.looking import keep_looking
+from gpulease.runs import life, names
+from gpulease.runs.model import Run, RunState, ServerSeen, Terms
+from gpulease.service.hubs.api import HubRefusedError, HubUnreachableError
+from gpulease.service.hubs.hubs import Hubs
+from gpulease.service.runs.records import RunRecords
+from gpulease.store import RunChange
+
+log = logging.getLogger(__name__)
+
+_NO_NAMED_SERVERS = "Named servers are not enabled"
+
+
+class RunServers:
+    """The servers of runs.
+
+    Args:
+        records: the runs.
+        hub: starts and removes servers.
+        terms: what runs are held to, by the policy in force.
+        linked: whether a server's own channel is open.
+        every: seconds between two looks at the hub; a change makes one at once.
+    """
+
+    def __init__(
+        self,
+        records: RunRecords,
+        hub: Hubs,
+        terms: Callable[[], Terms],
+        linked: Callable[[str, str], bool],
+        *,
+        every: float = 10.0,
+    ) -> None:
+        self._records = records
+        self._hub = hub
+        self._bounds = terms
+        self._linked = linked
+        self._every = every
+        self._asked: dict[str, int] = {}  # run -> the attempt for which a server was asked for
+
+    async def watch(self) -> None:
+        """Follow all runs until cancelled."""
+        await keep_looking(
+            self.look, self._records.wanted, every=self._every, log=log,
+            failed="runs are not followed", away=(HubUnreachableError,),
+        )  # fmt: skip
+
+    async def look(self) -> None:
+        """Bring all runs one step on, once.
+
+        Raises:
+            HubUnreachableError: the hub did not answer.
+            GPULeaseError: the store did not take a change.
+        """
+        if all(run.state is RunState.ENDED and run.cleared for run in self._records.known.values()):
+            return
+        servers = await self._servers()
+        async with self._records.lock:
+            now = self._records.clock()
+            changed = life.look(
+                self._records.known.values(), servers, self._asked, now, self._bounds()
+            )
+            await self._records.save(
+                [
+                    RunChange(self._records.known[run.id], run, "gpulease", run.reason, run.note)
+                    for run in changed
+                ]
+            )
+        runs = list(self._records.known.values())
+        work = [self._errand(run, servers.get(run.id)) for run in runs]
+        again = await asyncio.gather(*work)
+        if changed or any(again):
+            self._records.wanted.set()
+
+    async def _errand(self, run: Run, server: ServerSeen | None) -> bool:
+        """Do at the hub what a run needs; tell whether something follows at once."""
+        errand = life.errand(run, server, self._asked)
+        if errand is life.Errand.START:
+            return await self._start(run)
+        if errand is life.Errand.REMOVE:
+            return await self._remove(run)
+        return False
+
+    async def _start(self, run: Run) -> bool:
+        self._asked[run.id] = run.attempt
+        try:
+            await self._hub.start_server(run.user, names.server_of(run.id), run.options)
+        except HubRefusedError as error:
+            log.warning("the hub starts no server for a run: %s", error.said, extra={"run": run.id})
+            await self._refused(run, error)
+        except HubUnreachableError as error:
+            log.warning("%s", error, extra={"run": run.id})
+            self._asked.pop(run.id, None)  # nobody knows whether it was heard: ask again
+            return False
+        return True
+
+    async def _refused(self, run: Run, error: HubRefusedError) -> None:
+        async with self._records.lock:
+            if self._records.known.get(run.id) != run:
+                return  # cancelled meanwhile
+            now = self._records.clock()
+            if error.status == 403 or _NO_NAMED_SERVERS in error.said:
+                after = life.move(
+                    run, RunState.ENDED, "not_set_up", now, note=error.said, cleared=True
+                )
+            elif "already running" in error.said or "pending" in error.said:
+                return
+            else:
+                after = life.fault(run, "server_failed", error.said, now, self._bounds())
+            await self._records.save([RunChange(run, after, "hub", after.reason, error.said)])
+
+    async def _remove(self, run: Run) -> bool:
+        """Have its server removed; until it is, the next look tries again."""
+        try:
+            gone = await self._hub.remove_server(run.user, names.server_of(run.id))
+        except HubUnreachableError as error:
+            log.warning("%s", error, extra={"run": run.id})
+            return False
+        if not gone:
+            return False
+        async with self._records.lock:
+            now = self._records.known.get(run.id)
+            if now is not None and now.state not in life.BUSY and not now.cleared:
+                after = replace(now, cleared=True, version=now.version + 1)
+                await self._records.save([RunChange(now, after, "gpulease")])
+        return run.state is RunState.WAITING
+
+    async def _servers(self) -> dict[str, ServerSeen]:
+        """Return the server of each run that has one, or whose hub does not say."""
+        users = {run.user for run in self._records.known.values() if run.state in life.BUSY}
+        there = await self._hub.running(users) if users else {}
+        found: dict[str, ServerSeen] = {}
+        for run in self._records.known.values():
+            name = names.server_of(run.id)
+            server = there.get(run.user, {}).get(name)
+            away = run.user in users and run.user not in there
+            if server is not None and server.active:
+                found[run.id] = ServerSeen(server.ready)
+            elif self._linked(run.user, name) or (away and run.state in life.BUSY):
+                found[run.id] = ServerSeen(True)  # one look at a hub that starts may be wrong
+        return found

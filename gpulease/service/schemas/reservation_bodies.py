@@ -1,0 +1,298 @@
+"""What is sent about reservations, and the reservation that it means.
+
+Times are written as people read them off a wall: ``2026-03-02T14:00``, with the zone beside them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from dataclasses import replace
+from datetime import date, datetime, time, timedelta
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field, ValidationError
+
+from gpulease import reservations_file
+from gpulease.errors import GPULeaseError
+from gpulease.policy.calendar import Calendar, Changed, repetition, wall_clock, wall_text, zone_of
+from gpulease.policy.calendar.ics import MAX_TEXT
+from gpulease.policy.calendar.reservation import Reservation
+from gpulease.policy.projects import ADDRESS
+from gpulease.policy.units import parse_duration
+from gpulease.service.schemas.bodies import Body, problem_of
+
+_Line = Annotated[str, Field(max_length=200, pattern=r"^[^\r\n\x00]*$")]
+_Name = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[^\r\n\x00]+$")]
+_Person = Annotated[str, Field(min_length=1, max_length=255)]
+_Moment = Annotated[str, Field(min_length=4, max_length=32)]
+_Address = Annotated[str, Field(max_length=254, pattern=f"^{ADDRESS}$")]
+
+#: Characters of a reservation's name, and those of them that are its request's key.
+_LENGTH, OF_KEY = 20, 12
+
+
+def _seconds(value: object) -> object:
+    return parse_duration(value) if isinstance(value, str) else value
+
+
+_Duration = Annotated[float, BeforeValidator(_seconds), Field(ge=0, le=30 * 86400)]
+
+
+class WindowBody(Body):
+    """A change of one window; ``at`` is when the rule begins it, on the wall clock.
+
+    ``end_now`` ends the one that is open.
+    """
+
+    at: _Moment | None = None
+    start: _Moment | None = None
+    end: _Moment | None = None
+    cancelled: bool = False
+    end_now: bool = False
+
+
+class ChangeBody(Body):
+    """Change a reservation: ``PATCH reservations/{id}``; what is not named stays."""
+
+    title: _Line | None = None
+    gpu_class: Annotated[str, Field(min_length=1, max_length=64)] | None = None
+    seats: Annotated[int, Field(ge=1, le=100000)] | None = None
+    start: _Moment | None = None
+    end: _Moment | None = None
+    zone: Annotated[str, Field(max_length=64)] | None = None
+    repeat: Annotated[str, Field(max_length=500)] | None = None
+    also: Annotated[list[_Moment], Field(max_length=400)] | None = None
+    without: Annotated[list[_Moment], Field(max_length=400)] | None = None
+    seats_per_person: Annotated[int, Field(ge=1, le=1000)] | None = None
+    named: Annotated[list[_Person], Field(max_length=2000)] | None = None
+    managers: Annotated[list[_Person], Field(max_length=100)] | None = None
+    idle: _Duration | None = None
+    exam: bool | None = None
+    extra_time: dict[_Person, _Duration] | None = None
+    lead: _Duration | None = None
+    grace: _Duration | None = None
+    contact: Annotated[list[_Address], Field(max_length=10)] | None = None
+    window: WindowBody | None = None
+    base_version: int | None = None
+
+
+class ReservationBody(ChangeBody):
+    """Reserve GPUs for a group: ``POST reservations``."""
+
+    name: _Name
+    group: Annotated[str, Field(min_length=1, max_length=255)]
+    gpu_class: Annotated[str, Field(min_length=1, max_length=64)]
+    seats: Annotated[int, Field(ge=1, le=100000)]
+    start: _Moment
+    end: _Moment
+    zone: Annotated[str, Field(max_length=64)]
+
+
+class CheckBody(Body):
+    """Several reservations as they would be made one after the other: ``POST reservations/check``.
+
+    One of a name that the group has already is checked as a change of it.
+    """
+
+    reservations: Annotated[list[ReservationBody], Field(min_length=1, max_length=100)]
+
+
+class CalendarBody(Body):
+    """An iCalendar whose events are to be reserved: ``POST reservations.ics``.
+
+    ``group``, ``gpu_class`` and ``seats`` hold where it does not say them.
+    """
+
+    calendar: Annotated[str, Field(min_length=1, max_length=MAX_TEXT)]
+    group: Annotated[str, Field(min_length=1, max_length=255)] | None = None
+    gpu_class: Annotated[str, Field(min_length=1, max_length=64)] | None = None
+    seats: Annotated[int, Field(ge=1, le=100000)] | None = None
+    dry_run: bool = True
+
+    def reservations(self) -> list[ReservationBody]:
+        """Return what its events are.
+
+        Raises:
+            GPULeaseError: ``bad_calendar`` (422).
+        """
+        common = self.model_dump(include={"group", "gpu_class", "seats"}, exclude_none=True)
+        bodies, _ = reservations_file.read(self.calendar, icalendar=True, common=common)
+        try:
+            return [ReservationBody.model_validate(each) for each in bodies]
+        except ValidationError as error:
+            first = error.errors()[0]
+            member = ".".join(map(str, first["loc"]))
+            raise GPULeaseError(
+                "bad_calendar",
+                f"An event cannot be reserved: {member}: {problem_of(first)}.",
+                next_step="Change the event, or write the reservations as YAML.",
+                status=422,
+            ) from None
+
+
+def id_of(who: str, key: str, body: ReservationBody) -> str:
+    """Return a new name; the same key of the same person makes the same one of the same body.
+
+    It begins with what the key makes and ends with what the body makes, so that what is made once
+    tells for ever which request made it.
+    """
+    if not key:
+        return secrets.token_hex(_LENGTH // 2)
+    whose = hashlib.sha256(f"{who}/{key}".encode()).hexdigest()
+    what = hashlib.sha256(body.model_dump_json(exclude_defaults=True).encode()).hexdigest()
+    return whose[:OF_KEY] + what[: _LENGTH - OF_KEY]
+
+
+def made(body: ReservationBody, reservation_id: str, owner: str, now: datetime) -> Reservation:
+    """Return the new reservation of a body, not expanded.
+
+    Raises:
+        GPULeaseError: ``bad_calendar`` (422).
+    """
+    start = moment(body.start)
+    blank = Reservation(
+        id=reservation_id,
+        name=body.name,
+        group=body.group,
+        gpu_class=body.gpu_class,
+        seats=body.seats,
+        calendar=Calendar(start, start + timedelta(minutes=1), body.zone),
+        owner=owner,
+        created=now,
+    )
+    return changed(blank, body, now)
+
+
+def changed(before: Reservation, body: ChangeBody, now: datetime) -> Reservation:
+    """Return a reservation with what a body names of it changed, not expanded.
+
+    Raises:
+        GPULeaseError: ``bad_calendar`` (422).
+    """
+    given = body.model_dump(exclude_unset=True)
+    plain = {
+        name: given[name]
+        for name in ("title", "gpu_class", "seats", "seats_per_person", "exam")
+        if given.get(name) is not None
+    }
+    plain |= {name: given[name] for name in ("idle", "lead", "grace") if name in given}
+    for name in ("named", "managers", "contact"):
+        if given.get(name) is not None:
+            plain[name] = tuple(dict.fromkeys(given[name]))
+    if given.get("extra_time") is not None:
+        plain["extra_time"] = tuple(sorted(given["extra_time"].items()))
+    calendar = _calendar(before.calendar, body)
+    if body.window is not None:
+        calendar = _window(before, calendar, body.window, now)
+    return replace(before, calendar=calendar, **plain)
+
+
+def _calendar(before: Calendar, body: ChangeBody) -> Calendar:
+    start = before.start if body.start is None else moment(body.start)
+    length = before.end - before.start
+    end = start + length if body.end is None else moment(body.end, start)
+    found = replace(
+        before,
+        start=start,
+        end=end,
+        zone=before.zone if body.zone is None else body.zone,
+        repeat=before.repeat if body.repeat is None else repetition(body.repeat),
+    )
+    zone_of(found.zone)
+    if (found.start, found.repeat, found.zone) != (before.start, before.repeat, before.zone):
+        found = replace(found, changed=())  # what they changed are no dates of it any more
+    if body.also is not None:
+        found = replace(found, also=tuple(moment(each, start) for each in body.also))
+    if body.without is not None:
+        found = replace(found, without=tuple(moment(each, start) for each in body.without))
+    return found
+
+
+def _window(before: Reservation, calendar: Calendar, body: WindowBody, now: datetime) -> Calendar:
+    zone = zone_of(calendar.zone)
+    if body.at is not None:
+        original = moment(body.at, calendar.start)
+        found = next((o for o in before.occurrences if o.original == original), None)
+    else:
+        found = next((o for o in before.occurrences if o.start <= now < o.end), None)
+    if found is None:
+        raise GPULeaseError(
+            "bad_calendar",
+            "There is no such window.",
+            next_step="Name it in `at` by the time at which the timetable begins it.",
+            status=422,
+        )
+    start, end = wall_clock(found.start, zone), wall_clock(found.end, zone)
+    if body.end_now:
+        end = wall_clock(now, zone)
+    start = start if body.start is None else moment(body.start, start)
+    end = end if body.end is None else moment(body.end, start)
+    one = Changed(found.original) if body.cancelled else Changed(found.original, start, end)
+    if not body.cancelled and end <= start:
+        raise GPULeaseError("bad_calendar", "The window would end before it begins.", status=422)
+    rest = (each for each in calendar.changed if each.original != found.original)
+    return replace(calendar, changed=(*rest, one))
+
+
+def moment(text: str, beside: datetime | None = None) -> datetime:
+    """Return a time of the wall clock.
+
+    A date alone is at the time of ``beside``; a time alone is its day, or the next one where it
+    would be before it.
+
+    Raises:
+        GPULeaseError: ``bad_calendar`` (422).
+    """
+    plain = text.strip().replace(" ", "T")
+    try:
+        if beside is not None and "-" not in plain:
+            clock = time.fromisoformat(plain)
+            at = datetime.combine(beside.date(), clock)
+            at = at if at > beside else at + timedelta(days=1)
+        elif beside is not None and len(plain) == len("2026-01-01"):
+            at = datetime.combine(date.fromisoformat(plain), beside.time())
+        else:
+            at = datetime.fromisoformat(plain)
+    except (ValueError, OverflowError):
+        raise _no_moment(text) from None
+    if at.tzinfo is not None or not 2000 <= at.year <= 2200:
+        raise _no_moment(text)
+    return at.replace(microsecond=0)
+
+
+def _no_moment(text: str) -> GPULeaseError:
+    return GPULeaseError(
+        "bad_calendar",
+        f"{text!r} is no time that can be used.",
+        next_step="Write what the clock on the wall shows, such as 2026-03-02T14:00, and the zone "
+        "beside it.",
+        status=422,
+    )
+
+
+def body_of(reservation: Reservation) -> dict[str, Any]:
+    """Return the members that make a reservation, as JSON: what a file holds of it."""
+    calendar = reservation.calendar
+    return {
+        "name": reservation.name,
+        "group": reservation.group,
+        "title": reservation.title,
+        "gpu_class": reservation.gpu_class,
+        "seats": reservation.seats,
+        "start": wall_text(calendar.start),
+        "end": wall_text(calendar.end),
+        "zone": calendar.zone,
+        "repeat": calendar.repeat,
+        "also": [wall_text(at) for at in calendar.also],
+        "without": [wall_text(at) for at in calendar.without],
+        "seats_per_person": reservation.seats_per_person,
+        "named": list(reservation.named),
+        "managers": list(reservation.managers),
+        "idle": reservation.idle,
+        "exam": reservation.exam,
+        "extra_time": dict(reservation.extra_time),
+        "lead": reservation.lead,
+        "grace": reservation.grace,
+        "contact": list(reservation.contact),
+    }

@@ -1,0 +1,1 @@
+"""The service's end of what leases' supervisors say."""
