@@ -40,6 +40,8 @@ LONG = (
     EXAMPLES,
     *(f"tests/{room}" for room in ("end_to_end", "hub", "lab", "service")),
     *(f"tests/{room}" for room in ("kernel", "companion", "browser", "transfer", "store")),
+    *(f"tests/cluster/test_{name}.py" for name in ("faults", "internal_ssl", "kueue", "chart")),
+    *(f"tests/cluster/test_{name}.py" for name in ("files", "hard_end", "many_leases", "upgrade")),
 )
 
 

@@ -141,7 +141,12 @@ def test_what_is_granted_is_used_and_nothing_is_refused(recorded: list[Object]) 
     assert {grant_of(each, granted) for each in recorded} == granted
 
 
-RULES = [(each.role, number) for each in roles() for number in range(len(each.rules))]
+#: The first rule of each role each time, the others at night.
+RULES = [
+    pytest.param(each.role, number, marks=[pytest.mark.nightly] if number else [])
+    for each in roles()
+    for number in range(len(each.rules))
+]
 
 
 @pytest.mark.parametrize(("role", "number"), RULES)

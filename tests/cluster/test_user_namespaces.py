@@ -158,7 +158,14 @@ def test_every_right_of_the_hub_is_used(recorded: list[Object]) -> None:
 
 
 @pytest.mark.parametrize(
-    "lost", ["serviceaccounts", "networkpolicies", "rolebindings", "clusterroles"]
+    "lost",
+    [
+        "clusterroles",
+        *(
+            pytest.param(each, marks=pytest.mark.nightly)
+            for each in ("serviceaccounts", "networkpolicies", "rolebindings")
+        ),
+    ],
 )
 def test_without_one_right_the_copy_fails(
     cluster: Cluster, apart: Site, recorded: list[Object], lost: str
