@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -20,7 +19,7 @@ from gpulease.channel.asynchronous import AsynchronousEnd
 from gpulease.channel.conversation import Message
 from gpulease.channel.iothread import Frames, IOThread
 from gpulease.channel.keys import Endpoint, KeyPair
-from gpulease.channel.lines import decoded
+from gpulease.channel.lines import decoded, to_json
 from gpulease.channel.threaded import ThreadedEnd
 from gpulease.channel.timing import LOST_AFTER, Heartbeat
 from gpulease.errors import GPULeaseError
@@ -153,7 +152,7 @@ class CurveServer:
 
     def _send(self, identity: bytes, message: Message) -> None:
         if not self._socket.closed:
-            frames = [identity, json.dumps(message).encode()]
+            frames = [identity, to_json(message).encode()]
             sent = asyncio.ensure_future(self._socket.send_multipart(frames, zmq.DONTWAIT))
             sent.add_done_callback(partial(self._sent, identity))
 
@@ -223,7 +222,7 @@ class CurveClient(ThreadedEnd):
     def _write(self, message: Message) -> None:
         if self.closed or self._heart.lost:
             raise ConnectionError("the server is gone")
-        self._io.submit(partial(self._send_frame, json.dumps(message).encode()))
+        self._io.submit(partial(self._send_frame, to_json(message).encode()))
 
     def _send_frame(self, frame: bytes) -> None:
         if self._socket.closed or self._heart.lost:

@@ -10,6 +10,7 @@ import collections
 import ctypes
 import importlib.machinery
 import io
+import itertools
 import mmap
 import socket
 import sys
@@ -35,6 +36,14 @@ SET_AND_DICT_ITERATORS: tuple[type, ...] = (
     # there is one type for keys, values and items, forwards and backwards.
     type(iter(collections.OrderedDict())),
 )
+#: Which these are depends on Python: ``pairwise`` and ``batched``, from 3.14 on all of them.
+_UNPICKLED_ITERATORS = tuple(
+    kind
+    for kind in vars(itertools).values()
+    if isinstance(kind, type)
+    and kind.__module__ == "itertools"
+    and vars(kind).keys().isdisjoint(("__reduce__", "__reduce_ex__"))
+)
 _KINDS: tuple[tuple[tuple[type, ...], str], ...] = (
     ((types.GeneratorType,), "a generator (its frame cannot leave the process)"),
     ((types.CoroutineType, types.AsyncGeneratorType), "a coroutine"),
@@ -48,6 +57,7 @@ _KINDS: tuple[tuple[tuple[type, ...], str], ...] = (
     ((memoryview,), "a memoryview"),
     ((weakref.ref,), "a weak reference"),
     (SET_AND_DICT_ITERATORS, "an iterator over a dict or set"),
+    (_UNPICKLED_ITERATORS, "an iterator of itertools that Python does not pickle"),
 )
 
 #: Alive in one kernel, with a front end or a socket at the other end; by package and class name,

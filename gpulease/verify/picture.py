@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import enum
 import functools
+import json
 import random
 import re
 import types
@@ -36,10 +37,17 @@ _ITERATORS: tuple[type, ...] = (
     type(iter(())),
     type(iter(range(0))),
     type(iter("")),
+    type(iter(b"")),
+    type(iter(bytearray())),
+    type(reversed([])),
 )
 #: Shows what lies inside: a value, and its path from the one that holds it.
 Down = Callable[[Any, str], str]
 _ADDRESS = re.compile(r"0x[0-9a-fA-F]{6,}")
+
+
+#: Taken when this is imported, before the first cell: a notebook may replace ``json.dumps``.
+to_json = json.JSONEncoder().encode
 
 
 def picture(space: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:

@@ -24,6 +24,7 @@ PATTERNS: Final = {
     "alternating-home": "every second cell on the GPU, from the second",
     "random": "each cell where a seeded coin says",
     "sticky": "as a student types it after %gpu on",
+    "auto": "as a student types it after %gpu auto",
     "returned": "every cell on a GPU that is given back after it",
     "killed": "every cell on a GPU whose companion is killed after it",
 }
@@ -36,13 +37,14 @@ class Placement:
     Attributes:
         name: of its pattern, with the seed where there is one.
         away: for each cell, whether it runs on the GPU.
-        sticky: cells are typed as they are, after ``%gpu on``.
+        typed_after: cells are typed as they are, after ``%gpu on`` or ``%gpu auto``; ``away`` says
+            nothing then.
         between: what happens to the GPU between two cells.
     """
 
     name: str
     away: tuple[bool, ...]
-    sticky: bool = False
+    typed_after: Literal["", "on", "auto"] = ""
     between: Between = ""
 
 
@@ -70,7 +72,9 @@ def placement(  # noqa: PLR0911 - one a pattern
         return Placement(f"random (seed {seed})", away)
     everywhere = (True,) * count
     if pattern == "sticky":
-        return Placement(pattern, everywhere, sticky=True)
+        return Placement(pattern, everywhere, "on")
+    if pattern == "auto":
+        return Placement(pattern, everywhere, "auto")
     if pattern == "returned":
         return Placement(pattern, everywhere, between="returned")
     if pattern == "killed":

@@ -81,11 +81,11 @@ class Runner:
         with self._kernel({}) as kernel:
             kernel.silent("%load_ext gpulease")
             pid = kernel.connect()
-            if where.sticky:
-                kernel.silent("%gpu on")
+            if where.typed_after:
+                kernel.silent(f"%gpu {where.typed_after}")
             found = NotebookRun()
             for cell, away in zip(cells, where.away, strict=True):
-                text = cell.plain if where.sticky else cell.away if away else cell.home
+                text = cell.plain if where.typed_after else cell.away if away else cell.home
                 found.cells.append(kernel.run(text))
                 if where.between == "returned":
                     kernel.silent("%gpu return --force")
@@ -93,7 +93,7 @@ class Runner:
                 elif where.between == "killed":
                     kernel.silent("globals()")  # everything is home before
                     pid = kernel.killed(pid)
-            if where.sticky:
+            if where.typed_after:
                 kernel.silent("%gpu off")
             found.stayed = kernel.bring(names)
             left = [name for name in names if name not in found.stayed]
@@ -154,7 +154,7 @@ class _Kernel:
 
     def ask(self, expression: str) -> Any:
         """Return what an expression gives, by way of JSON."""
-        text = f"__import__('json').dumps({expression})"
+        text = f"{_PICTURE}.to_json({expression})"
         reply = self._execute("", self._timeout, silent=True, asked=text).reply
         found = (reply.get("user_expressions") or {}).get("asked", {})
         if found.get("status") != "ok":

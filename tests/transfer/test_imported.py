@@ -1,5 +1,7 @@
 """What a notebook has by importing it joins nothing and stays what it is on both sides."""
 
+import sys
+
 import pytest
 
 from gpulease.transfer.registry import Registry
@@ -84,6 +86,17 @@ def test_it_is_itself_on_both_sides(pair, value):
     pair.gpu(f"assert x[0] is y['it'] is {value}; x.append(2); z = (x[0], [y['it']])")
     pair.home(f"assert x[0] is y['it'] is z[0] is z[1][0] is {value}; w = [1]")
     pair.gpu(f"assert x[0] is y['it'] is z[0] is {value}")
+
+
+def test_a_class_is_itself_where_the_module_that_it_names_is_not_imported(pair, monkeypatch):
+    """numpy gives out ``recarray`` and does not import ``numpy.rec``, which it says it is of."""
+    monkeypatch.delitem(sys.modules, "numpy.rec", raising=False)
+    pair.home(
+        "import numpy as np\na = np.zeros(2, [('n', 'i4')])\n"
+        "r = a.view(np.recarray); C = np.recarray"
+    )
+    pair.gpu("assert type(r) is C is np.recarray and r[0].n == 0; r.n += 1")
+    pair.home("assert type(r) is C is np.recarray and a['n'].tolist() == [1, 1]")
 
 
 @pytest.mark.parametrize("alias", ["typing.Optional[int]", "typing.List[typing.Dict[str, int]]"])

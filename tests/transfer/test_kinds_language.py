@@ -141,6 +141,13 @@ KINDS = {
     "match": Kind("def x(v):\n    match v:\n        case {'a': [int(n), *r]}: return n, r\n        case str() | None: return 's'\n        case _: return 0", "x.n = 1", "(x({'a': [1, 2]}), x('q'), x(5))"),
     "a found match": Kind("import re\nx = [re.search(r'(?P<w>\\w)(\\d)?', '- a1 b'), re.fullmatch('a|ab', 'ab'), re.compile('b').match('abc', 1), *re.finditer('x*', 'axxb')]",
                           "x.append(re.compile('(?<=a)b').search('xab', 1, 3))", "[(m.groups(), m.span(), m.pos, m.endpos, m.re.pattern, m.lastgroup) for m in x]"),
+    "iterators at their end": Kind(
+        "x = [iter(bytearray(b'a')), iter(b'a'), reversed([1]), iter([5, 0].pop, 0), iter('a'), iter([1])]",
+        "[list(i) for i in x]", "[(type(i).__name__, i.__reduce__()[0].__name__) for i in x]"),
+    "zip_longest of which one has ended": Kind(
+        "import itertools\nx = itertools.zip_longest([], [1], 'abcdefgh')", "next(x)", "str(type(x))"),
+    "a key of cmp_to_key": Kind("import functools\nx = functools.cmp_to_key(lambda a, b: b - a)\nk = x(3)", "v = sorted([1, 3, 2], key=x)", "(sorted([2, 5], key=x), k < x(4))"),
+    "a struct": Kind("import struct\nx = struct.Struct('<if')", "b = x.pack(1, 2.0)", "(x.size, x.format)"),
     "a type variable": Kind("import typing\nT = typing.TypeVar('T', bound=list)\nclass x(typing.Generic[T]): pass", "x.n = T", "(T.__module__, T.__bound__, x.__parameters__[0] is T, getattr(x, 'n', T) is T)"),
     "try star": Kind("def x(e):\n    out = []\n    try: raise e\n    except* ValueError as g: out.append(len(g.exceptions))\n    return out", "x.n = 1", "x(ExceptionGroup('g', [ValueError()]))"),
     "TypeVar and aliases": Kind("from typing import Optional, Union, Literal, Annotated\nx = [Optional[int], Union[int, str], Literal['a'], Annotated[int, 5]]", "x.append(list[x[0]])", "repr(x)"),

@@ -51,3 +51,15 @@ def test_what_is_no_notebook_is_refused(tmp_path, capsys, content):
     path.write_text(content)
     assert main(["verify", str(path)]) in (1, 2)
     assert "cannot be used" in capsys.readouterr().err
+
+
+def test_one_that_replaces_what_the_kernels_are_asked_by_is_judged_all_the_same(tmp_path, capsys):
+    patch = (
+        "import json\nplain = json.dumps\n"
+        "json.dumps = lambda o, **k: plain(o, **{**k, 'indent': 1})"
+    )
+    path = write(tmp_path / "patched.ipynb", (patch, "x = json.dumps([1]); print(x)"))
+    assert main(["verify", path, "--pattern", "auto"]) == 0
+    said = capsys.readouterr().out
+    assert "same     auto" in said
+    assert "said under cell 2: Ran in your notebook" in said

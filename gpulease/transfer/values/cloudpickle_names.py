@@ -7,6 +7,7 @@ new version of it is checked here.
 from __future__ import annotations
 
 import sys
+import types
 from typing import Any
 
 from cloudpickle import cloudpickle as _cp
@@ -17,17 +18,22 @@ def by_reference(obj: Any) -> bool:
     return bool(_cp._should_pickle_by_reference(obj)) or bool(alias(obj))  # noqa: SLF001
 
 
-def alias(kind: Any) -> str:
-    """Return the name under which an installed module has a class, where its own leads nowhere.
+def alias(kind: Any) -> tuple[types.ModuleType, str] | None:
+    """Return where an installed module has a class, where the class's own words lead nowhere.
 
-    ``jax.Array`` is by its own account ``jaxlib._jax.Array`` of the module ``jax``.
+    ``jax.Array`` is by its own account ``jaxlib._jax.Array`` of the module ``jax``, ``np.recarray``
+    of the module ``numpy.rec``, which nobody may have imported.
     """
-    if not isinstance(kind, type) or "." not in kind.__qualname__:
-        return ""
-    module = sys.modules.get(kind.__module__)
-    name = kind.__qualname__.rpartition(".")[2]
-    named = module is not None and kind.__module__ != "__main__"
-    return name if named and getattr(module, name, None) is kind else ""
+    own = getattr(kind, "__module__", None)
+    if not isinstance(kind, type) or not isinstance(own, str) or own == "__main__":
+        return None
+    where, name = own, kind.__qualname__.rpartition(".")[2]
+    while where and where not in sys.modules:
+        where = where.rpartition(".")[0]
+    if not where or (where == own and "." not in kind.__qualname__):
+        return None
+    module = sys.modules[where]
+    return (module, name) if getattr(module, name, None) is kind else None
 
 
 def parts_of_variable(variable: Any) -> tuple[Any, ...]:

@@ -11,6 +11,7 @@ import datetime
 import decimal
 import fractions
 import functools
+import gc
 import pathlib
 import re
 import types
@@ -31,6 +32,15 @@ ATOMIC: frozenset[type] = frozenset({
     types.MemberDescriptorType, types.WrapperDescriptorType, types.MethodDescriptorType,
     types.ClassMethodDescriptorType,
 })  # fmt: skip
+
+
+def are_atomic(some: Any) -> bool:
+    """Say whether a tuple or frozenset holds numbers, texts and the like only.
+
+    By the collector: a tuple of ``zip_longest`` has nothing in the place of what has ended, and to
+    ask it for that ends the process.
+    """
+    return ATOMIC.issuperset(map(type, gc.get_referents(some)))
 
 
 #: Called every millisecond or so of a long look; raises AbandonedError to end it.

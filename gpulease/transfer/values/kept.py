@@ -19,7 +19,7 @@ from typing import Any
 from gpulease.transfer import frameworks
 from gpulease.transfer.registry import Registry
 
-from .groups import ATOMIC, Survey, name_root, names_of, unit_root
+from .groups import ATOMIC, Survey, are_atomic, name_root, names_of, unit_root
 from .imported import Imported
 from .ledger import Base, Ledger
 
@@ -120,6 +120,6 @@ def _is_common(obj: Any) -> bool:
     """Say whether many refer to ``obj``, or to one that is as good: it says nothing of who does."""
     kind = type(obj)
     if kind in (tuple, frozenset):
-        return all(type(x) in ATOMIC for x in obj)
+        return are_atomic(obj)
     known = kind in ATOMIC or kind is object or isinstance(obj, _COMMON)
     return known or _is_imported(obj) or frameworks.is_imported(obj)

@@ -8,12 +8,9 @@ from __future__ import annotations
 
 import collections
 import enum
-import functools
-import gc
 import io
 import math
 import pickle
-import re
 import sys
 import types
 import typing
@@ -39,9 +36,9 @@ from . import (
     files,
     imported,
     leaves,
-    matches,
     spaces,
     tokens,
+    unpickled,
     weak,
 )
 from .groups import Check
@@ -49,9 +46,6 @@ from .module_files import module_digest
 from .reductions import reduce_exception, reduce_member, reduce_own, reduce_whole
 from .stayed import Stayed
 from .units import UnitBook, is_interpreters, is_plain_instance, is_unit
-
-_VIEWS = {type({}.keys()): "keys", type({}.values()): "values", type({}.items()): "items"}
-
 
 _CONTAINERS = (list, dict, set, collections.deque)
 
@@ -205,8 +199,8 @@ class GroupPickler(cloudpickle.Pickler):  # type: ignore[misc]
             obj in (sys.stdout, sys.stderr, sys.stdin) or files.is_closed_file(obj)
         ):
             return files.reduce_closed(obj) if obj.closed else super().reducer_override(obj)
-        if isinstance(obj, type) and (name := cloudpickle_names.alias(obj)):
-            return getattr, (sys.modules[obj.__module__], name)
+        if isinstance(obj, type) and (found := cloudpickle_names.alias(obj)) is not None:
+            return getattr, found
         by_name = isinstance(obj, type | types.FunctionType | caches.LRU_CACHE)
         if by_name and (own := _own_module(obj)) is not None:
             return tokens.attribute, (own, obj.__qualname__)
@@ -222,18 +216,12 @@ class GroupPickler(cloudpickle.Pickler):  # type: ignore[misc]
         refused = refused_kind(obj)
         if refused is not None:
             raise RefusedError(refused, obj)
-        if type(obj) in _VIEWS:
-            return tokens.dict_view, (gc.get_referents(obj)[0], _VIEWS[type(obj)])
         if isinstance(obj, caches.LRU_CACHE) and not imported.is_cached_by_name(obj):
             return caches.reduce(obj)
         if type(obj) is typing.TypeVar and obj.__module__ == "__main__":
             return tokens.type_variable, (obj.__module__, cloudpickle_names.parts_of_variable(obj))
-        if type(obj) is re.Match:
-            return matches.reduce(obj)
-        if type(obj) is types.MappingProxyType:  # of what it shows, not of a copy
-            return types.MappingProxyType, (gc.get_referents(obj)[0],)
-        if type(obj) is functools.cached_property:
-            return tokens.cached_property, (obj.func, obj.attrname)
+        if (reduced := unpickled.reduce(obj)) is not NotImplemented:
+            return reduced
         if isinstance(obj, BaseException):
             return reduce_exception(obj)
         if (

@@ -107,6 +107,8 @@ def _tokens(parts: Iterable[Any], made: set[int]) -> Iterable[str]:
         elif id(part) in made:
             yield "made;"
         elif kind is tuple:
-            yield f"({''.join(_tokens(part, made)) if len(part) < 20 else id(part)});"
+            # By the collector: see ``walk``, of a tuple that has nothing in one of its places.
+            inside = _tokens(gc.get_referents(part), made)
+            yield f"({''.join(inside) if len(part) < 20 else id(part)});"
         else:
             yield f"{id(part)};"

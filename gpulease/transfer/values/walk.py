@@ -21,14 +21,13 @@ from gpulease.transfer.refuse import live_kind
 from gpulease.transfer.registry import Registry
 
 from . import faces, leaves, weak
-from .analysis import code_use
 from .array_reduction import whole_of
-from .groups import ATOMIC, Check, Group, Held, name_root, unit_root
+from .groups import ATOMIC, Check, Group, Held, are_atomic, name_root
 from .imported import ALIAS, Imported, parts_of_alias
-from .joining import NEED, Joined
+from .joining import Joined
 from .leaf_groups import LeafGroups
+from .met_units import MetUnits
 from .overlaps import Overlaps
-from .stayed import Stayed, class_of, leaf_of
 from .units import UnitBook, is_unit
 
 #: How many objects are visited between two looks whether to give up: about a millisecond.
@@ -58,29 +57,35 @@ class Walk:
     ) -> None:
         self._ns = ns
         self._values = ns if values is None else values
-        self._registry = registry
-        self._book = book
         self._check = check or (lambda: None)
         self._joined = Joined()
         self._parts: dict[str, Group] = {}
         self._owner: dict[int, str] = {}
         self._keep: list[Any] = []
         self._memory = Overlaps()
-        self._by_value: dict[int, bool] = {}
         self._live: dict[type, bool] = {}
         self._common: dict[type, bool] = {}
         self._is_imported = Imported()
-        self._queue: list[tuple[str, list[Any]]] = []
         self._weakly: list[tuple[str, Any]] = []
         self._scratch = {} if noted is None else noted
         frameworks.refresh()
         self._leaves = LeafGroups(registry)
-        self.units: dict[str, Any] = {}
-        self.used_globals: dict[str, set[str]] = {}
+        self._registry = registry
+        self._met = MetUnits(ns, registry, book, self._parts, self._leaves.met)
         pandas = library("pandas")
         found = [getattr(pandas, name, None) for name in ("DataFrame", "Series", "Index")]
         self._pandas: tuple[type, ...] = tuple(kind for kind in found if kind is not None)
         self._ndarray: type | None = getattr(library("numpy"), "ndarray", None)
+
+    @property
+    def units(self) -> dict[str, Any]:
+        """All units that were met, by id."""
+        return self._met.units
+
+    @property
+    def used_globals(self) -> dict[str, set[str]]:
+        """Of foreign globals dictionaries, the names that functions use, by id."""
+        return self._met.used_globals
 
     @property
     def held(self) -> Held:
@@ -93,15 +98,15 @@ class Walk:
             if name in self._values:
                 value = self._values[name]
                 if leaves.leaf_kind(value) is None:
-                    self._queue.append((name_root(name), [value]))
+                    self._met.queue.append((name_root(name), [value]))
                 else:  # it stays here, and so does the name
-                    self._leaf(name_root(name), value)
+                    self._met.leaf(name_root(name), value)
         for oid in oids:
             unit = self._registry.get(oid)
             if unit is not None:
-                self._unit(oid, unit)
-        while self._queue:
-            root, values = self._queue.pop()
+                self._met.enter(oid, unit)
+        while self._met.queue:
+            root, values = self._met.queue.pop()
             self._check()
             self._walk_root(root, values)
         self._leaves.look(self._ns, self._owner, self._parts, self._memory)
@@ -215,16 +220,16 @@ class Walk:
                 out += self._weak(root, part, obj)
                 continue
             if leaves.stays(obj):
-                part.needs.add(self._need(obj))
+                part.needs.add(self._met.need(obj))
                 continue
             if kind is types.FunctionType or kind is object or isinstance(obj, type):
-                if is_unit(obj, self._by_value):
-                    part.needs.add(self._need(obj))
+                if is_unit(obj, self._met.known):
+                    part.needs.add(self._met.need(obj))
                 continue
             if self._is_imported(obj):
                 continue
             if isinstance(obj, enum.Enum):
-                part.needs.add(self._need(kind))  # a member is its class's
+                part.needs.add(self._met.need(kind))  # a member is its class's
                 continue
             if issubclass(kind, ALIAS):  # typing gives out the same one to all who ask
                 out += self._visit(root, part, parts_of_alias(obj))
@@ -236,7 +241,7 @@ class Walk:
                 type(obj.__self__) in _OWNERLESS or self._is_imported(obj.__self__)
             ):
                 continue  # a function of a module or a class; others hold their object
-            if (kind is tuple or kind is frozenset) and all(type(x) in ATOMIC for x in obj):
+            if (kind is tuple or kind is frozenset) and are_atomic(obj):
                 part.unordered |= kind is frozenset
                 continue
             if key in owner:
@@ -274,7 +279,7 @@ class Walk:
         held, referents = weak.strong(obj), weak.referents(obj)
         self._keep.append((held, referents))
         self._weakly += [(root, referent) for referent in referents]
-        return self._visit(root, part, held)
+        return self._visit(root, part, [type(obj), *held])
 
     def _is_live(self, kind: type) -> bool:
         known = self._live.get(kind)
@@ -291,7 +296,7 @@ class Walk:
         part.claimed += fresh
         part.objects += len(fresh)
         kinds = set(map(type, fresh))
-        values: list[Any] = [kind for kind in kinds if is_unit(kind, self._by_value)]
+        values: list[Any] = [kind for kind in kinds if is_unit(kind, self._met.known)]
         for framework in {frameworks.of(kind): None for kind in kinds}:
             assert framework is not None
             own = [obj for obj in fresh if frameworks.of(type(obj)) is framework]
@@ -327,80 +332,7 @@ class Walk:
         nbytes, values = faces.inside_pandas(frame)
         part.nbytes += nbytes
         self._memory.blocks += [(array, root) for array in faces.arrays_of_pandas(frame)]
-        return self._visit(root, part, values)
-
-    # ---- units
-
-    def _need(self, obj: Any) -> str:
-        oid = self._registry.oid(obj)
-        self._unit(oid, obj)
-        return oid
-
-    def _unit(self, oid: str, obj: Any) -> None:
-        if oid in self.units:
-            return
-        self.units[oid] = obj
-        root = unit_root(oid)
-        if leaves.stays(obj):
-            self._leaf(root, obj)
-            self.used_globals[oid] = set()
-        elif isinstance(obj, types.FunctionType):
-            self._queue.append((root, [self._made(root, self._book.content(obj))]))
-            self._function(root, obj)
-        elif isinstance(obj, type):
-            content = self._made(root, self._book.content(obj))
-            self._queue.append((root, [content, obj.__bases__, type(obj)]))
-        elif type(obj) is dict:
-            used = self.used_globals.setdefault(oid, set())
-            self._queue.append((root, [self._made(root, self._book.content(obj, used))]))
-        elif isinstance(obj, types.CellType):
-            full, value = self._book.content(obj)
-            self._queue.append((root, [value] if full else []))
-        elif type(obj) is object:
-            self._queue.append((root, []))
-
-    def _leaf(self, root: str, obj: Any) -> None:
-        """Enter what stays where it lives, here or there, and is not walked through."""
-        self._queue.append((root, []))
-        part = self._parts.setdefault(NEED + root, Group(()))
-        cls = leaf_of(obj).cls if type(obj) is Stayed else class_of(obj)
-        if isinstance(cls, type) and is_unit(cls, self._by_value):
-            part.needs.add(self._need(cls))
-        if type(obj) is Stayed:
-            part.reads.update(leaf_of(obj).uses)
-        else:
-            self._leaves.met(root, obj)
-
-    def _made(self, root: str, content: Any) -> Any:
-        """Remember that ``content`` was put together for this walk."""
-        part = self._parts.setdefault(NEED + root, Group(()))
-        part.made.add(id(content))
-        self._keep.append(content)
-        if type(content) is tuple:
-            part.made.update(id(p) for p in content if type(p) is dict)
-        elif type(content.get("__dict__")) is dict:
-            part.made.add(id(content["__dict__"]))
-        return content
-
-    def _function(self, root: str, obj: types.FunctionType) -> None:
-        part = self._parts.setdefault(NEED + root, Group(()))
-        for index, cell in enumerate(obj.__closure__ or ()):
-            oid = self._registry.held_oid(obj, index)
-            part.needs.add(oid)
-            self._unit(oid, cell)
-        foreign = self._book.foreign_globals(obj)
-        if foreign is not None:
-            oid, names = foreign
-            self.used_globals.setdefault(oid, set()).update(names)
-            part.needs.add(oid)
-            if oid not in self.units:
-                self.units[oid] = obj.__globals__
-            content = self._book.content(obj.__globals__, self.used_globals[oid])
-            self._queue.append((unit_root(oid), [self._made(unit_root(oid), content)]))
-        elif obj.__globals__ is self._ns:
-            use = code_use(obj.__code__)
-            part.reads |= use.reads
-            part.unbounded |= use.unbounded
+        return self._visit(root, part, [type(frame), *values])
 
     def _collect(self) -> list[Group]:
         groups = self._joined.groups(self._parts)

@@ -1,0 +1,85 @@
+"""Objects of compiled types whose own way of being pickled is missing, or gives another type.
+
+Owns what each of them is made from again.  It knows nothing of groups or streams.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import re
+import struct
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from gpulease.transfer.libraries import library
+
+from . import matches, tokens
+
+_VIEWS = {type({}.keys()): "keys", type({}.values()): "values", type({}.items()): "items"}
+_KEY: type = type(functools.cmp_to_key(lambda _one, _other: 0))
+
+
+class _Empty:
+    def __getitem__(self, _index: int) -> Any:
+        raise IndexError
+
+
+#: Iterators of which one at its end is pickled as one over an empty list or tuple.
+_ITERATORS: dict[str, Callable[[], Iterator[Any]]] = {
+    "bytearray": lambda: iter(bytearray()),
+    "bytes": lambda: iter(b""),
+    "callable": lambda: iter(int, 0),
+    "sequence": lambda: iter(_Empty()),
+    "reversed list": lambda: reversed([]),
+}
+_NAMES = {type(make()): name for name, make in _ITERATORS.items()}
+
+
+def ended(name: str) -> Iterator[Any]:
+    """Return an iterator of this kind at its end."""
+    made = _ITERATORS[name]()
+    for _ in made:
+        raise AssertionError(name)
+    return made
+
+
+def wrapped_key(compare: Any, value: Any) -> Any:
+    """Return ``value`` as ``cmp_to_key`` wraps it for a sort."""
+    return functools.cmp_to_key(compare)(value)
+
+
+def reduce(obj: Any) -> Any:  # noqa: PLR0911 - one a kind
+    """Reduce one of these; NotImplemented for what has a way of its own."""
+    kind = type(obj)
+    if kind in _VIEWS:
+        return tokens.dict_view, (gc.get_referents(obj)[0], _VIEWS[kind])
+    if kind is types.MappingProxyType:  # of what it shows, not of a copy
+        return types.MappingProxyType, (gc.get_referents(obj)[0],)
+    if kind is functools.cached_property:
+        return tokens.cached_property, (obj.func, obj.attrname)
+    if kind is re.Match:
+        return matches.reduce(obj)
+    if kind in _NAMES:
+        over = obj.__reduce__()[1]
+        is_at_end = len(over) == 1 and type(over[0]) in (tuple, list) and not over[0]
+        shows_list = kind is type(reversed([])) and obj.__reduce__()[0] is reversed
+        return (ended, (_NAMES[kind],)) if is_at_end and not shows_list else NotImplemented
+    if kind is _KEY:
+        compare, *value = (part for part in gc.get_referents(obj) if part is not kind)
+        return (wrapped_key, (compare, *value)) if value else (functools.cmp_to_key, (compare,))
+    if kind is struct.Struct:
+        return struct.Struct, (obj.format,)
+    numpy = library("numpy")
+    if numpy is not None and kind is numpy.ufunc:
+        made_of = [part for part in gc.get_referents(obj) if callable(part)]
+        if made_of:  # by ``frompyfunc``; ``vectorize`` keeps one
+            return _from_python, (made_of[0], obj.nin, obj.nout, obj.identity)
+    return NotImplemented
+
+
+def _from_python(function: Any, nin: int, nout: int, identity: Any) -> Any:
+    import numpy as np
+
+    return np.frompyfunc(function, nin, nout, identity=identity)
