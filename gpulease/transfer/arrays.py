@@ -70,9 +70,18 @@ class SharedMemory:
 
     def at(self, address: int) -> tuple[int, Any] | None:
         """Return where the memory at an address begins and what stands for it, if it is shared."""
+        found = self._run(address)
+        return (found[0], found[2]) if found is not None else None
+
+    def size_at(self, address: int) -> int:
+        """Return the bytes of the shared memory at an address, 0 where it is not shared."""
+        found = self._run(address)
+        return found[1] - found[0] if found is not None else 0
+
+    def _run(self, address: int) -> tuple[int, int, Any] | None:
         index = bisect.bisect_right(self._runs, address, key=operator.itemgetter(0)) - 1
         found = self._runs[index] if index >= 0 else None
-        return (found[0], found[2]) if found is not None and address < found[1] else None
+        return found if found is not None and address < found[1] else None
 
 
 def is_whole(array_: Any) -> bool:

@@ -4,6 +4,9 @@ import pytest
 
 from gpulease.errors import GPULeaseError
 from gpulease.transfer.api import Place
+from tests.frameworks.conftest import UNHURRIED
+from tests.frameworks.standin import DEVICE, START
+from tests.frameworks.test_devices import OnDevice
 from tests.transfer.pair import CellError
 
 MARGIN = 256 * 2**20
@@ -199,10 +202,155 @@ def test_a_death_while_it_is_looked_at_recovers_no_structure(pair):
         pair.side.recover(["model"])
 
 
-def test_a_value_of_another_kind_is_refused_as_a_whole(pair):
-    pair.gpu("import numpy; big = [model, numpy.ones(3_000_000, 'u1')]")
+OTHERS = """
+import numpy as np, pandas as pd
+big = {
+    "model": model, "array": np.arange(300_000.).reshape(1000, 300), "few": np.arange(3),
+    "frame": pd.DataFrame({"a": np.arange(50_000), "b": ["text"] * 50_000}),
+    "loss": model(X).sum(), "act": model.body(torch.ones(100, 300)),
+}
+big["part"] = big["array"][:2]; big["column"] = big["frame"].a
+big["masked"] = np.ma.masked_less(big["array"], 3); big["shows"] = torch.from_numpy(big["array"])
+"""
+OTHER_LOOKS = [
+    "{n: (v.shape, v.dtype, v.ndim, v.size, v.nbytes, len(v)) for n, v in big.items() if"
+    " n in ('array', 'part', 'masked')}",
+    "isinstance(big['array'], np.ndarray), isinstance(big['frame'], pd.DataFrame)",
+    "type(big['few']) is np.ndarray, big['few'].tolist(), sorted(big)",
+    "big['frame'].shape, list(big['frame'].columns), len(big['frame']), big['frame'].empty",
+    "[str(t) for t in big['frame'].dtypes], big['column'].name, str(big['column'].dtype)",
+    "big['loss'].item(), big['loss'].requires_grad, big['loss'].is_leaf, big['shows'].shape",
+    "big['act'].shape, big['act'].requires_grad, big['act'].numel()",
+    "callable(getattr(big['array'], 'no', None)), hasattr(big['array'], '__arrow_array__')",
+]  # fmt: skip
+
+
+@pytest.fixture
+def full(pair):
+    pair.gpu(OTHERS)
+    pair.gpu("kept = [id(v) for v in big.values()]")
+    return pair
+
+
+def test_arrays_and_frames_and_tensors_of_a_graph_are_left_out_as_well(full):
+    space = {}
+    exec(MAKE + OTHERS, space)
+    full.home("import numpy as np, pandas as pd")
+    for look in OTHER_LOOKS:
+        assert full.home(look) == eval(look, space), look
+
+
+def test_each_of_them_is_shown_as_what_it_is(full):
+    said = full.home("repr([big['array'], big['frame'], big['column'], big['act']])")
+    assert said == (
+        "[<ndarray (1000, 300), float64: the values are on the GPU>, <DataFrame (50000, 2): the "
+        "values are on the GPU>, <Series (50000,), int64: the values are on the GPU>, "
+        "<(100, 300), torch.float32: the values are on the GPU>]"
+    )
+
+
+OTHER_READS = [
+    "big['array'] + 1", "1 + big['array']", "np.ones(300) * big['array']", "np.sum(big['array'])",
+    "np.asarray(big['array'])", "big['array'][0]", "list(big['array'])", "big['part'].tolist()",
+    "big['array'] == 0", "bool(big['array'])", "big['array'].sum()", "big['array'].fill(0)",
+    "big['array'][0] = 1", "pd.DataFrame(big['array'])",
+    "np.save('/dev/null', big['array'])", "np.dot(big['array'], 2)", "big['masked'].mean()",
+    "big['frame'].a", "big['frame']['a']", "big['frame'].sum()", "big['frame'].head()",
+    "big['frame'].index", "pd.concat([big['frame']])", "big['frame'].iloc[0]",
+    "big['frame']['c'] = 1", "big['column'] + 1", "np.log(big['column'])",
+    "for v in big['frame']: 1",
+    "__import__('pickle').dumps(big)", "__import__('copy').copy(big['array'])",
+    "big['act'].is_leaf", "big['act'].grad_fn", "big['act'].grad", "big['act'].sum()",
+    "big['act']._version", "big['act'].backward()", "f\"{big['array'] @ big['array'].T}\"",
+]  # fmt: skip
+
+
+def answer(pair, read):
+    """Return what home said to a read that the explained error should have stopped, else ''."""
+    try:
+        return f"it gave {pair.home(read)!r}"
+    except Exception as error:
+        explained = isinstance(error, GPULeaseError) and "are on the GPU" in str(error)
+        return "" if explained else f"{type(error).__name__}: {error}"
+
+
+def test_a_value_of_any_of_them_says_where_it_is(full):
+    full.home("import numpy as np, pandas as pd")
+    wrong = {read: said for read in OTHER_READS if (said := answer(full, read))}
+    assert not wrong
+    full.gpu("assert kept == [id(v) for v in big.values()] and big['frame'].a.sum() > 0")
+
+
+def test_a_part_of_them_that_home_keeps_is_gone_by_name(full):
+    for part in ("array", "frame", "act"):
+        full.home(f"part = big[{part!r}]")
+        with pytest.raises(GPULeaseError, match="part had a part of such a value, and is gone"):
+            full.gpu("1")
+
+
+def test_a_small_graph_over_large_parameters_says_where_its_graph_is(full):
+    with pytest.raises(RuntimeError, match=r"the graph of .*big.* is on the GPU: run backward"):
+        full.home("big['loss'].backward()")
+
+
+def test_a_tree_of_jax(pair):
+    pytest.importorskip("jax")
+    pair.gpu("import jax.numpy as jnp; params = {'w': jnp.ones((1000, 1000)), 'b': jnp.ones(3)}")
+    pair.home("import jax; told = jax.tree.map(lambda v: (v.shape, str(v.dtype)), params)")
+    assert pair.ns["told"] == {"w": ((1000, 1000), "float32"), "b": ((3,), "float32")}
+    for read in ("params['w'].sum()", "params['w'] + 1", "jax.numpy.sin(params['w'])"):
+        with pytest.raises(GPULeaseError, match="The values of params are on the GPU"):
+            pair.home(read)
+
+
+def test_what_is_no_array_is_refused_as_a_whole(pair):
+    pair.gpu("big = [model, b'1' * 3_000_000]")
     with pytest.raises(GPULeaseError) as caught:
         pair.home("len(big)")
     assert caught.value.reason == "too_big_for_home"
     assert "model" not in pair.ns
     pair.gpu(SAME)
+
+
+LARGE = """
+torch.manual_seed(0); model = torch.nn.Linear(700, 700).to('standin')
+X = torch.ones(2, 700).to('standin')
+opt = torch.optim.Adam(model.parameters())
+def step():
+    opt.zero_grad(); loss = model(X).pow(2).sum(); loss.backward(); opt.step(); return loss
+loss = step(); act = model(X); keep = [(id(p), p.data_ptr()) for p in model.parameters()]
+"""
+
+
+def test_of_a_model_on_the_device_that_home_has_no_room_for_the_structure_is_there(monkeypatch):
+    """A weight has 1.96 MB, and home takes 0.2 MB."""
+    pair = OnDevice(monkeypatch, UNHURRIED, available=lambda: 256 * 2**20 + 400_000)
+    try:
+        pair.attach()
+        pair.gpu(START)
+        pair.gpu(LARGE)
+        seen = pair.home(
+            "repr(model), sum(p.numel() for p in model.parameters()), model.weight.shape,"
+            "str(model.bias.device), loss.item() > 0, act.shape,"
+            "opt.param_groups[0]['params'][0] is model.weight,"
+            "opt.state[model.weight]['exp_avg'].shape"
+        )
+        assert seen == (
+            "Linear(in_features=700, out_features=700, bias=True)", 490700, (700, 700), "cpu",
+            True, (2, 700), True, (700, 700),
+        )  # fmt: skip
+        for read in ("model(X)", "model.cpu()", "model.weight.cpu()", "model.state_dict()",
+                     "model.weight.numpy()", "model.weight[0]"):  # fmt: skip
+            with pytest.raises(GPULeaseError, match=r"The values of .*model.* are on the GPU"):
+                pair.home(read)
+        pair.home("model.eval()")
+        with pytest.raises(GPULeaseError, match="model, opt is not taken"):
+            pair.gpu("1")
+        pair.gpu("""
+assert model.training and keep == [(id(p), p.data_ptr()) for p in model.parameters()]
+inside = (*model.parameters(), act, opt.state[model.weight]['exp_avg'])
+where = {str(t.device) for t in inside}; step()
+""")
+        assert pair.home("where") == {f"{DEVICE}:0"}
+    finally:
+        pair.close()

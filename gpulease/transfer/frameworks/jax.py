@@ -18,6 +18,7 @@ import numpy
 from jax._src import array as array_module
 from jax._src import custom_derivatives, tree_util
 
+from . import away
 from .base import Aside, Inside, Packing
 
 #: How a class was entered, and with what: enough to enter its counterpart in the same way.
@@ -54,13 +55,15 @@ class _Jax(Aside):
         low = obj.unsafe_buffer_pointer()
         return Inside([], [(low, low + obj.nbytes)])
 
-    def reduce(self, obj: Any, packing: Packing) -> Any:  # noqa: ARG002
+    def reduce(self, obj: Any, packing: Packing) -> Any:
         if type(obj) is not _ARRAY:
             if type(obj) in _CALLABLES and (name := _name(obj)):
                 return name
             return _reduce_jitted(obj) if type(obj) is _JITTED else NotImplemented
         if obj.is_deleted():  # given away to a compiled function (donate_argnums)
             return deleted, (obj.shape, obj.dtype)
+        if packing.structure and obj.nbytes >= away.SMALL:
+            return away.reduction(obj, ", ".join(packing.group))
         return array, (numpy.asarray(obj), obj.aval.weak_type)
 
     def entry(self, cls: type) -> Entry | None:

@@ -37,6 +37,7 @@ from . import (
     imported,
     leaves,
     spaces,
+    structure,
     tokens,
     unpickled,
     weak,
@@ -76,14 +77,16 @@ class Context:
     ready: dict[int, tuple[Any, ...]] = field(default_factory=dict)
     #: Whether anything but the pickler's own basic types was met.
     reduced: bool = False
-    #: Whether large values of frameworks are left out.
+    #: Whether large values are left out, and the group's names, for what then stands there.
     structure: bool = False
+    names: tuple[str, ...] = ()
 
     def packing(self, framework: frameworks.Framework) -> Packing:
         """Return what a framework keeps for this group."""
         found = self.packings.get(framework)
         if found is None:
-            found = self.packings[framework] = Packing(self.registry, self.structure)
+            found = Packing(self.registry, self.structure, group=self.names)
+            self.packings[framework] = found
         return found
 
     def owner(self, buffer: pickle.PickleBuffer) -> str | None:
@@ -180,6 +183,10 @@ class GroupPickler(cloudpickle.Pickler):  # type: ignore[misc]
             return self._leaf(obj, "something of the other side")
         if type(obj) in weak.PROXIES:  # it says of itself that it is what it refers to
             return weak.reduce(obj, self._is_held)
+        if self.context.structure:
+            left = structure.reduce(obj, self.context, self.context.names)
+            if left is not NotImplemented:
+                return left
         framework = frameworks.of(type(obj))
         if framework is not None:
             reduced = framework.reduce(obj, self.context.packing(framework))

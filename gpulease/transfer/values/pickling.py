@@ -127,7 +127,7 @@ class Packer:
         """Return the group packed; raises RefusedError with what cannot move, in words.
 
         ``values`` gives names their values; the namespace unless another is given.  With
-        ``structure`` large values of frameworks that can be shown without are left out.
+        ``structure`` large values of what can be shown without are left out.
         """
         started = time.perf_counter()
         if (scalar := _scalar(group, values or self._ns)) is not None:
@@ -145,6 +145,7 @@ class Packer:
         context = Context(self._book, self._registry, _shared_memory(group))
         context.inner, context.arrays = group.inner.keys(), group.arrays
         context.culprits, context.structure = self.culprits, structure
+        context.names = group.names
         context.check = check or context.check
         context.units = units
         names = {name: (values or self._ns)[name] for name in group.names}
@@ -305,7 +306,6 @@ def _prepare(group: Group, context: Context, names: Mapping[str, Any]) -> list[t
         packing = context.packing(framework)
         packing.arrays, packing.known = group.arrays, set(map(id, objects))
         packing.names = {id(value): name for name, value in names.items()}
-        packing.group = group.names
         packing.walked = group.noted.get(framework, {})
         framework.prepare(objects, packing)
         contents += framework.contents(objects, packing)

@@ -10,12 +10,13 @@ from typing import Any
 
 import torch
 
-from gpulease.errors import GPULeaseError
+from gpulease.transfer.frameworks.away import refusal
 
+_TENSOR: Any = torch.Tensor
 #: What is asked of a tensor by these needs no value.
 _LOOKS = (
     "shape", "dtype", "device", "layout", "ndim", "requires_grad", "is_leaf", "grad", "grad_fn",
-    "nbytes", "itemsize", "is_meta", "output_nr", "_version", "is_sparse",
+    "nbytes", "itemsize", "is_meta", "is_sparse",
 )  # fmt: skip
 _ASKS = (
     "size", "dim", "ndimension", "numel", "nelement", "stride", "storage_offset", "element_size",
@@ -25,7 +26,7 @@ _ASKS = (
 
 
 def _allowed() -> frozenset[Any]:
-    kind: Any = torch.Tensor
+    kind = _TENSOR
     getters = (getattr(kind, name).__get__ for name in _LOOKS if hasattr(kind, name))
     methods = (getattr(kind, name) for name in _ASKS if hasattr(kind, name))
     free = (torch.numel, torch.is_floating_point, torch.is_complex, torch.is_tensor)
@@ -33,19 +34,23 @@ def _allowed() -> frozenset[Any]:
 
 
 _ALLOWED = _allowed()
+#: What a tensor of a graph would answer otherwise than what stands for it.
+_OF_GRAPHS = frozenset(getattr(_TENSOR, name).__get__ for name in ("is_leaf", "grad", "grad_fn"))
 
 
 class AwayTensor(torch.Tensor):  # type: ignore[misc]
     """Stands at home for a tensor whose values are on the GPU."""
 
-    #: The variables that it belongs to, in words, and the class of what it stands for.
-    gpulease_of: tuple[str, Any]
+    #: The variables that it belongs to, in words, the class of what it stands for, and whether
+    #: that is part of a computation graph.
+    gpulease_of: tuple[str, Any, bool]
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Answer what needs no value; raises GPULeaseError for the rest."""
-        if func not in _ALLOWED:
-            raise refusal(next((each for each in _flat(args) if isinstance(each, cls)), None))
+        if func not in _ALLOWED or (func in _OF_GRAPHS and args[0].gpulease_of[2]):
+            own = next((each for each in _flat(args) if isinstance(each, cls)), None)
+            raise refusal("this value" if own is None else own.gpulease_of[0])
         with torch._C.DisableTorchFunctionSubclass():
             return func(*args, **(kwargs or {}))
 
@@ -59,11 +64,11 @@ class AwayTensor(torch.Tensor):  # type: ignore[misc]
 
     def __reduce_ex__(self, _protocol: Any) -> Any:
         """Refuse: there are no values to be written."""
-        raise refusal(self)
+        raise refusal(self.gpulease_of[0])
 
     def __deepcopy__(self, _memo: Any) -> Any:
         """Refuse likewise."""
-        raise refusal(self)
+        raise refusal(self.gpulease_of[0])
 
 
 def _flat(args: Any) -> Any:
@@ -74,23 +79,12 @@ def _flat(args: Any) -> Any:
             yield each
 
 
-def refusal(tensor: Any) -> GPULeaseError:
-    """Return the error for whoever wants a value of this tensor, or of some (None)."""
-    label = tensor.gpulease_of[0] if tensor is not None else "this value"
-    return GPULeaseError(
-        "too_big_for_home",
-        f"The values of {label} are on the GPU: your notebook's memory does not hold them, "
-        "only their structure is here.",
-        next_step="Use it in a GPU cell, or save it to a file there.",
-    )
-
-
-def stand_in(label: str, kind: Any, row: Any, requires_grad: bool) -> AwayTensor:
+def stand_in(label: str, kind: Any, row: Any, requires_grad: bool, of_graph: bool) -> AwayTensor:
     """Return what stands for a tensor of class ``kind`` and of this layout."""
     dtype, _, size, stride = row
     empty = torch.empty_strided(size, stride, dtype=dtype, device="meta")
     made: AwayTensor = torch.Tensor._make_subclass(AwayTensor, empty, requires_grad)
-    made.gpulease_of = (label, kind)
+    made.gpulease_of = (label, kind, of_graph)
     if issubclass(kind, torch.nn.Parameter):
         made._is_param = True  # isinstance looks at it
     return made

@@ -10,7 +10,7 @@ from gpulease.transfer.frameworks.base import Inside, Packing
 from gpulease.transfer.refuse import RefusedError
 
 from . import away, graphs, loading, versions
-from .memories import Memory, is_plain, memory_of, seen, shown_by, span, split_plain
+from .memories import is_away, is_plain, memory_of, seen, shown_by, span, split_plain
 
 _TENSOR: Any = torch.Tensor
 # Called by `map`, so that thousands of tensors take no call of Python's each.
@@ -84,6 +84,8 @@ def reduce(tensor: torch.Tensor, packing: Packing) -> Any:
     with torch._C.DisableTorchFunctionSubclass():
         if not is_plain(tensor):
             return _reduce_other(tensor)
+        if isinstance(tensor, away.AwayTensor) or is_away(tensor, packing):
+            return away.stand_in, _away(tensor, packing)
         if tensor.grad_fn is not None:
             return graphs.reduce(tensor, packing)
         oid = packing.lasting_oid(tensor)
@@ -91,19 +93,19 @@ def reduce(tensor: torch.Tensor, packing: Packing) -> Any:
         if oid and not inference:
             packing.versions[oid] = tensor._version
         memory, row = memory_of(tensor, packing)
-        if isinstance(tensor, away.AwayTensor) or (type(memory) is Memory and memory.away):
-            return away.stand_in, _away(tensor, row, packing)
         flags = (tensor.is_conj(), tensor.is_neg(), inference)
         kind = type(tensor)
         args = (oid, kind, memory, row, tensor.requires_grad, flags if any(flags) else None)
         return loading.tensor, args + (versions.shared(tensor, packing) or ())
 
 
-def _away(tensor: torch.Tensor, row: Any, packing: Packing) -> tuple[Any, ...]:
-    label, kind = getattr(tensor, "gpulease_of", ("", type(tensor)))
+def _away(tensor: torch.Tensor, packing: Packing) -> tuple[Any, ...]:
+    own = (", ".join(packing.group), type(tensor), tensor.grad_fn is not None)
+    label, kind, of_graph = getattr(tensor, "gpulease_of", own)
     if not packing.structure:
-        raise RefusedError(f"the structure of {label} alone, whose values are on the GPU")
-    return label or ", ".join(packing.group), kind, row, tensor.requires_grad
+        raise RefusedError(f"the structure of {label} alone: its values are on the GPU")
+    row = (tensor.dtype, tensor.storage_offset(), tuple(tensor.size()), tensor.stride())
+    return label, kind, row, tensor.requires_grad, of_graph
 
 
 def _parts(tensor: torch.Tensor) -> list[torch.Tensor] | None:

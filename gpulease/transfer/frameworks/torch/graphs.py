@@ -213,6 +213,8 @@ def find_batches(tensors: list[torch.Tensor], packing: Packing) -> None:
         unknown = [t for t in tensors if id(t) not in known and memories.is_plain(t)]
         found.of(unknown)
         pairs = [(t, graph) for t in tensors if (graph := found.graphs.get(id(t))) is not None]
+        if packing.structure:
+            pairs = [(t, graph) for t, graph in pairs if not memories.is_away(t, packing)]
         for tensor, graph in pairs:
             stands = isinstance(graph.node, _STAND_IN)  # here for a graph of the other side
             where = graph.node.where if stands else side + ("over" if graph.over_away else "")

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from gpulease.transfer.arrays import Storage, byte_bounds
+from gpulease.transfer.frameworks import away
 from gpulease.transfer.frameworks.base import Packing
 from gpulease.transfer.refuse import RefusedError
 
@@ -55,11 +56,9 @@ class Memory:
         self._packing = packing
         #: Its number in the group's table of small storages.
         self.place: int | None = None
-        #: Whether its bytes stay where they are.
-        self.away = packing.structure and storage.nbytes() >= _SMALL
 
     def __reduce__(self) -> Any:
-        if self.away:
+        if self._packing.structure and self.storage.nbytes() >= away.SMALL:
             raise RefusedError("memory that is too large for your notebook, by a face of its own")
         if self.place is not None:
             return operator.getitem, (table(self._packing), self.place)
@@ -300,6 +299,15 @@ def memory_of(tensor: torch.Tensor, packing: Packing) -> tuple[Any, Row]:
         raise RefusedError("tensors over parts of one memory that do not fit each other's elements")
     offset = tensor.storage_offset() + step
     return stands, (tensor.dtype, offset, tuple(tensor.size()), tensor.stride())
+
+
+def is_away(tensor: torch.Tensor, packing: Packing) -> bool:
+    """Say whether the bytes of a plain tensor's memory stay where they are, for their number."""
+    if not packing.structure:
+        return False
+    memory, _ = memory_of(tensor, packing)
+    size = memory.size if isinstance(memory, Storage) else memory.storage.nbytes()
+    return bool(size >= away.SMALL)
 
 
 def storage_of(storage: torch.UntypedStorage, packing: Packing) -> Any:
