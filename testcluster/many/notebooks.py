@@ -5,6 +5,7 @@ import json
 import secrets
 import time
 from collections.abc import Sequence, Set
+from http import HTTPStatus
 from typing import Any
 
 import aiohttp
@@ -68,12 +69,20 @@ async def until_running(
 async def delete_all(kube: Kube, namespace: str, *selectors: str) -> None:
     """Delete all pods of a kind at once: kwok may end before they do.
 
-    Nothing runs in these pods, so they need no time to end.
+    Nothing runs in these pods, so they need no time to end.  The server gives up after a minute of
+    it, whatever is left.
     """
     path = f"/api/v1/namespaces/{namespace}/pods"
     at_once = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0}
     for selector in selectors:
-        await kube.request("DELETE", path, at_once, labelSelector=selector)
+        while True:
+            try:
+                await kube.request("DELETE", path, at_once, labelSelector=selector)
+            except ApiError as error:
+                if error.status != HTTPStatus.GATEWAY_TIMEOUT:
+                    raise
+            else:
+                break
 
 
 class Notebooks:

@@ -9,6 +9,9 @@ pytest.importorskip("kubernetes")
 from benchmarks.kubernetes.costs import pods_created, rate, requests
 from benchmarks.kubernetes.pods import steps_of
 from benchmarks.kubernetes.stages import LateError, done, stage
+from testcluster.api import ApiError
+from testcluster.many.kube import Kube
+from testcluster.many.notebooks import delete_all
 
 
 def pod(phase: str, node: str = "", deleting: bool = False) -> dict:
@@ -93,3 +96,23 @@ async def test_work_that_is_late_is_cancelled_and_its_failure_is_told():
 
 async def test_a_stage_that_is_over_returns_at_once():
     assert await stage("nothing", 60.0, lambda: True, str) < 30.0
+
+
+async def test_pods_that_are_too_many_for_one_delete_are_deleted_again():
+    """The API server answers 504 after a minute, with what is left."""
+    left = [504, 504, 200]
+
+    class Slow(Kube):
+        def __init__(self) -> None:
+            """Nobody is connected to."""
+
+        async def request(self, method, path, body=None, **query):
+            if (status := left.pop(0)) >= 400:
+                raise ApiError(status, {})
+            return {}
+
+    await delete_all(Slow(), "jupyterhub", "app=x")
+    assert left == []
+    left.append(403)
+    with pytest.raises(ApiError, match="403"):
+        await delete_all(Slow(), "jupyterhub", "app=x")
