@@ -112,6 +112,7 @@ class Second:
     def close(self) -> None:
         """End all of it."""
         self._name = ""
+        self._hang_up()
         self._stop_listening()
         if self.bulk is not None:
             bulk, self.bulk = self.bulk, None
@@ -201,17 +202,24 @@ class Second:
         except OSError as error:
             found = error
         self._calls.append((name, found))
-        self._kick()
+        if name == self._name:
+            self._kick()
+        else:  # this end closed meanwhile, and may look no more
+            self._hang_up()
+
+    def _hang_up(self) -> None:
+        """Close the connections of calls that are of no use any more; any thread may do it."""
+        for each in [*self._calls]:
+            if each[0] != self._name and isinstance(each[1], list):
+                for one, _ in each[1]:
+                    one.close()
 
     def _called(self, name: str, found: list[Proved] | OSError) -> None:
         if isinstance(found, OSError):
             if name == self._name:
                 self._have_none(f"its port cannot be reached ({found.strerror or found})")
                 self._post([header(kind="second.unreached", bulk=name)])
-        elif name != self._name:
-            for one, _ in found:
-                one.close()
-        else:
+        elif name == self._name:
             self._use(found)
             self._post([header(kind="second.ready", bulk=name)])
             assert self.bulk is not None

@@ -14,7 +14,7 @@ import pytest
 from gpulease.errors import GPULeaseError
 from gpulease.wire import door, seal
 from gpulease.wire.connection import Wire
-from gpulease.wire.door import StreamKeys
+from gpulease.wire.door import Proved, StreamKeys
 from gpulease.wire.lane import PIECE
 from gpulease.wire.message import header
 from gpulease.wire.seal import TAG
@@ -195,6 +195,27 @@ def test_a_connection_that_is_cut_while_it_brings_loses_nothing(ends: Ends, side
     assert ends.send(blob) == blob
 
 
+def test_a_call_that_is_answered_after_the_end_is_hung_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A firewall may let a call wait for as long as it likes."""
+    closed, answered = threading.Event(), []
+    original = door.call
+
+    def call(host: str, port: int, keys: list[StreamKeys]) -> list[Proved]:
+        answered.extend(original(host, port, keys))
+        closed.wait(60)
+        return list(answered)
+
+    monkeypatch.setattr(door, "call", call)
+    ends = Ends(wait=False)
+    try:
+        wait_for(lambda: answered, 30, "the call")
+    finally:
+        ends.close()
+    assert any(one.fileno() != -1 for one, _ in answered)
+    closed.set()
+    wait_for(lambda: all(one.fileno() == -1 for one, _ in answered), 30, "hanging up")
+
+
 @pytest.mark.parametrize("side", ["client", "server"])
 def test_without_the_cipher_the_first_wire_does_it_and_says_why(
     monkeypatch: pytest.MonkeyPatch, side: str
@@ -355,7 +376,7 @@ def peak() -> int:
 
 @pytest.mark.parametrize(
     "pieces",
-    [[[1, 0, 0]], [[10**6, 7, 0]], [[10**6, 0, 3]], [[10**6, 0, 2**62]], [[2**62, 2**62, 2**62]]],
+    [[[10**7, 0, 0]], [[10**6, 7, 0]], [[10**6, 0, 3]], [[10**6, 0, 2**62]], [[2**62, 2**62, 2**62]]],
 )
 def test_what_is_not_offered_is_not_given(ends: Ends, pieces: list[list[int]]) -> None:
     ends.server._offers.put(10**6, [memoryview(ends.blob)])
