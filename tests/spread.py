@@ -37,6 +37,7 @@ LONG = (
     "tests/browser/test_lab.py",
     *sorted(BROWSER_DEMO),
     "tests/kernel/test_lease.py",
+    "tests/helm_values/test_install_page.py",
     EXAMPLES,
     *(f"tests/{room}" for room in ("end_to_end", "hub", "lab", "service")),
     *(f"tests/{room}" for room in ("kernel", "companion", "browser", "transfer", "store")),
