@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from gpulease.policy.model import Lease, LeaseState, TimeOuts
+from gpulease.policy.model import Lease, LeaseState, Snapshot, TimeOuts
 from gpulease.service.metrics import Metrics
 from gpulease.service.rounds.evidence import Watch
 from gpulease.service.rounds.ledger import Ledger
@@ -57,10 +57,13 @@ class Service:
             Watch(),
             self.policies,
             metrics=Metrics(),
-            publish=lambda _: None,
+            publish=self._publish,
             tick=0.2,
         )
         self._task: asyncio.Task[None] | None = None
+
+    async def _publish(self, _: Snapshot) -> None:
+        """Tell nobody."""
 
     async def open(self, first: Path) -> None:
         await asyncio.wait_for(self.provider.open(), 120)

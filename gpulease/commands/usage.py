@@ -64,8 +64,7 @@ def run_usage(arguments: argparse.Namespace) -> int:
     query = urlencode({name: value for name, value in asked.items() if value is not None})
     found = asyncio.run(client_of(arguments.url).call("GET", f"usage?{query}"))
     rows: list[dict[str, Any]] = found["items"]
-    by = ["gpu_class" if name == "class" else name for name in arguments.by.split(",")]
-    columns = [*by, *_FIGURES]
+    columns = [*arguments.by.split(","), *_FIGURES]
     if arguments.json:
         say(json.dumps(found, indent=2))
     elif arguments.csv is not None:

@@ -10,7 +10,7 @@ from datetime import datetime
 from decimal import Decimal
 from functools import lru_cache
 
-from gpulease.texts import Text
+from gpulease.texts import Text, counted
 
 _SECONDS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
 _BYTES = {"": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
@@ -38,9 +38,11 @@ def parse_duration(text: str | float) -> float:
 
 
 def format_duration(seconds: float) -> str:
-    """Return the shortest exact writing: 300 -> ``5m``, 5400 -> ``1h30m``, 0.5 -> ``0.5s``."""
+    """Return an exact writing: 300 -> ``5m``, 5400 -> ``1h30m``, 172800 -> ``2d``."""
     if seconds != int(seconds) or seconds == 0:
         return f"{Decimal(repr(seconds)).normalize():f}s"
+    if days := _whole_days(seconds):
+        return f"{days}d"
     rest, parts = int(seconds), []
     for unit in "hms":
         size = int(_SECONDS[unit])
@@ -52,10 +54,18 @@ def format_duration(seconds: float) -> str:
 
 @lru_cache(maxsize=1024)
 def say_duration(seconds: float) -> str:
-    """Return a duration as a sentence says it: ``45 s``, ``5 min``, ``1 h 30 min``."""
+    """Return a duration as a sentence says it: ``45 s``, ``1 h 30 min``, ``180 days``."""
+    if days := _whole_days(seconds):
+        return counted("{n} day", "{n} days", days)
     words = {"h": "h", "m": "min", "s": "s"}
     parts = _DURATION.findall(format_duration(seconds))
     return " ".join(f"{number} {words[unit]}" for number, unit in parts)
+
+
+def _whole_days(seconds: float) -> int:
+    """Return how many days something takes that takes at least two and no part of one, else 0."""
+    days, rest = divmod(seconds, _SECONDS["d"])
+    return int(days) if days > 1 and not rest else 0
 
 
 _WEEKDAYS = (

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from gpulease.policy import budgets
-from gpulease.policy.model import Lease, LeaseState, Snapshot
+from gpulease.policy.model import Lease, Snapshot
 from gpulease.service.leases import standing
 from gpulease.service.leases.details import newest
 from gpulease.store import Change
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from gpulease.service.parts import Services
 
 log = logging.getLogger(__name__)
+
+#: So many leases are told without a pause: a few milliseconds.
+_AT_ONCE = 200
 
 
 def moved(services: Services, changes: Sequence[Change], now: datetime) -> None:
@@ -48,17 +52,24 @@ def _note(services: Services, before: Lease | None, after: Lease, now: datetime)
         services.metrics.moved(before, after, now)
 
 
-def publish(services: Services, snapshot: Snapshot) -> None:
-    """Tell what follows from a plan's snapshot, and forget what nobody asks about any more."""
+async def publish(services: Services, snapshot: Snapshot) -> None:
+    """Tell what follows from a plan's snapshot, and forget what nobody asks about any more.
+
+    Of thousands of leases some are told at once, and requests are answered between; what changed
+    meanwhile was told as it changed.
+    """
     services.usage.tell_of(snapshot, budgets.spent)
     leases = [each for each in snapshot.leases if not services.events.is_final(each)]
-    views = services.views.leases(leases, snapshot)
-    for lease, view in zip(leases, views, strict=True):
-        services.events.publish(newest(lease, snapshot.observed), view)
+    for begin in range(0, len(leases), _AT_ONCE):
+        some = leases[begin : begin + _AT_ONCE]
+        now = [each for each in some if services.ledger.leases.get(each.id) is each]
+        for lease, view in zip(now, services.views.leases(now, snapshot), strict=True):
+            services.events.publish(newest(lease, snapshot.observed), view)
+        await asyncio.sleep(0)
     services.events.publish_classes(services.views.classes(snapshot))
-    live = {each.id for each in snapshot.leases if each.state is not LeaseState.ENDED}
+    live = services.ledger.live()  # with those that came meanwhile
     services.metrics.show(
-        [each for each in snapshot.leases if each.id in live],
+        live,
         {each.name: each.pool for each in snapshot.policy.classes},
     )
     services.metrics.show_devices(services.views.uses(snapshot))
@@ -73,4 +84,4 @@ def publish(services: Services, snapshot: Snapshot) -> None:
     services.ledger.forget(snapshot.now, services.loop.observed_state.observed)
     services.events.forget(set(services.ledger.leases))
     services.views.forget(services.ledger.leases)
-    services.links.forget(live)
+    services.links.forget({each.id for each in live})

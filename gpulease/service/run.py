@@ -66,6 +66,8 @@ log = logging.getLogger(__name__)
 _PROMETHEUSES = 20
 _INVENTORY_EVERY = 60
 _FENCE_EVERY = 10.0
+#: The store's note of the notices that a service could not send before it ended.
+_NOTICES = "notices"
 
 
 class RunningService:
@@ -117,8 +119,8 @@ class RunningService:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._notifier.close()
         services = self.services
+        await self._keep_notices(await self._notifier.close())
         await services.loop.close()
         for reader in services.events.readers:
             reader.sink.close()
@@ -128,6 +130,14 @@ class RunningService:
         await services.provider.close()
         services.ledger.close()
         log.info("the lease service ended; leases go on")
+
+    async def _keep_notices(self, left: str) -> None:
+        """Keep what could not be sent for the next service, and nothing that this one sent."""
+        ledger = self.services.ledger
+        try:
+            await ledger.call(ledger.store.note, _NOTICES, left)
+        except GPULeaseError as error:
+            log.warning("the notices that are not sent yet could not be kept: %s", error.sentence)
 
     def _open_store(self) -> Store:
         upgrade(self._options.database_url)
@@ -216,8 +226,9 @@ class RunningService:
         await usage.load()
         await self.services.warm_time.load()
         await runs.load()
+        self._notifier.tell_left(await ledger.call(store.noted, _NOTICES))
         await loop.recover(await provider.devices())  # as the policy has them
-        self._publish(loop.snapshot())  # whoever comes back first finds every lease there is
+        await self._publish(loop.snapshot())  # whoever comes back first finds every lease there is
         self._listen(hub_auth, secret)
         self._tasks = [
             asyncio.create_task(loop.run(), name="reconcile"),
@@ -334,8 +345,8 @@ class RunningService:
     def _moved(self, changes: Sequence[Change], now: datetime) -> None:
         publishing.moved(self.services, changes, now)
 
-    def _publish(self, snapshot: Snapshot) -> None:
-        publishing.publish(self.services, snapshot)
+    async def _publish(self, snapshot: Snapshot) -> None:
+        await publishing.publish(self.services, snapshot)
 
     async def _sample(self) -> None:
         """Read the devices once a second, and their inventory once a minute."""

@@ -76,7 +76,7 @@ def restore(address: str, file: Path, *, replace: bool = False) -> int:
         if not isinstance(head, dict) or head.get("gpulease_backup") != _FORMAT:
             raise _bad("it is none that this gpulease knows")
         refuse_ahead(head.get("revision"))
-        engine = make_engine(address)
+        engine = make_engine(address, may_make=True)
         try:
             with translated():
                 lock = writer_lock(engine)

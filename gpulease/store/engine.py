@@ -20,14 +20,30 @@ from gpulease.private_files import make_private
 LOCK_WAIT = 3.0
 
 
-def make_engine(address: str, *, lock_wait: float = LOCK_WAIT) -> sa.Engine:
+def make_engine(address: str, *, lock_wait: float = LOCK_WAIT, may_make: bool = False) -> sa.Engine:
     """Return an engine for a SQLAlchemy URL.
 
+    Args:
+        address: the URL.
+        lock_wait: how long (seconds) a statement waits for somebody else's lock.
+        may_make: whether a SQLite file that is not there is made.
+
     Raises:
-        GPULeaseError: ``bad_database`` for an address that cannot be used.
+        GPULeaseError: ``bad_database`` for an address that cannot be used, such as a file's that is
+            not there.
     """
     url = _url(address)
     if url.get_backend_name() == "sqlite":
+        path = Path(url.database or "")
+        if may_make:
+            _make(path)
+        elif not path.exists():
+            raise GPULeaseError(
+                "bad_database",
+                f"There is no database {path}.",
+                next_step="Name one that is there, or make a new one by"
+                " `gpulease db upgrade --database URL`.",
+            )
         return _sqlite(url, lock_wait)
     milliseconds = int(lock_wait * 1000)
     options = f"-c lock_timeout={milliseconds} -c statement_timeout={milliseconds + 10000}"
@@ -77,10 +93,13 @@ def _bad(why: str) -> GPULeaseError:
     )
 
 
-def _sqlite(url: URL, lock_wait: float) -> sa.Engine:
+def _make(path: Path) -> None:
     # SQLite would make it with the mode that the umask leaves, and its other files with the same.
     with suppress(OSError):  # whoever connects is told what is wrong with the place
-        make_private(Path(url.database or ""))
+        make_private(path)
+
+
+def _sqlite(url: URL, lock_wait: float) -> sa.Engine:
     engine = sa.create_engine(url, hide_parameters=True, connect_args={"timeout": lock_wait})
 
     @event.listens_for(engine, "connect")

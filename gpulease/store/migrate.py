@@ -29,7 +29,7 @@ def upgrade(address: str) -> None:
         GPULeaseError: ``store_ahead``, ``store_in_use`` (the service runs), ``store_unavailable``,
             ``bad_database``.
     """
-    engine = make_engine(address)
+    engine = make_engine(address, may_make=True)
     try:
         with translated():
             if revision(engine) == head():

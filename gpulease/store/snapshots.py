@@ -31,9 +31,6 @@ from gpulease.policy.model import (
     Snapshot,
 )
 
-#: Section and key -> a part of a snapshot.
-Parts = Mapping[tuple[str, ...], Any]
-
 #: The members of a snapshot but its instant, each with the type of its parts.
 SECTIONS: Mapping[str, Any] = {
     "policy": PolicyDocument,
@@ -77,42 +74,50 @@ class Kept:
     actions: tuple[Action, ...]
 
 
-def parts(snapshot: Snapshot) -> Parts:
-    """Return a snapshot in parts."""
-    found: dict[tuple[str, ...], Any] = {(name,): getattr(snapshot, name) for name in _SINGLE}
-    found |= {("devices", each.uuid): each for each in snapshot.devices}
-    found |= {("leases", each.id): each for each in snapshot.leases}
-    # A window's pool does not count when two are compared.
-    found |= {("windows", each.key): (each, each.pool) for each in snapshot.windows}
-    found |= {("bounds", str(n)): each for n, each in enumerate(snapshot.bounds)}
-    for name in _BY_NAME:
-        found |= {(name, key): value for key, value in getattr(snapshot, name).items()}
-    for name in _BY_NAMES:
-        found |= {(name, *key): value for key, value in getattr(snapshot, name).items()}
-    return found
+def _parts(section: str, found: Any) -> Mapping[tuple[str, ...], Any]:
+    """Return the parts of one section by their keys; ``found``: the snapshot's member."""
+    if section in _SINGLE:
+        return {(): found}
+    if section == "devices":
+        return {(each.uuid,): each for each in found}
+    if section == "leases":
+        return {(each.id,): each for each in found}
+    if section == "windows":  # whose pool does not count when two are compared
+        return {each.key: (each, each.pool) for each in found}
+    if section == "bounds":
+        return {(str(number),): each for number, each in enumerate(found)}
+    return {key if section in _BY_NAMES else (key,): value for key, value in found.items()}
 
 
-def packed(now: datetime, before: Parts | None, after: Parts, actions: Iterable[Action]) -> bytes:
+def packed(before: Snapshot | None, after: Snapshot, actions: Iterable[Action]) -> bytes:
     """Return a plan as bytes: the whole snapshot if there is none before, else the difference."""
-    known = before or {}
-    changed = [
-        [*key, _plain(key[0], value)]
-        for key, value in after.items()
-        if key not in known or not _same(known[key], value)
-    ]
+    changed: list[list[Any]] = []
+    gone: list[list[str]] = []
+    for section in SECTIONS:
+        known: Mapping[tuple[str, ...], Any] = {}
+        new = getattr(after, section)
+        if before is not None:
+            old = getattr(before, section)
+            if old is new:
+                continue
+            if section in ("devices", "leases"):  # thousands: the very same are left out
+                both = set(map(id, old)) & set(map(id, new))
+                old, new = ([each for each in some if id(each) not in both] for some in (old, new))
+            known = _parts(section, old)
+        parts = _parts(section, new)
+        changed += [
+            [section, *key, _plain(section, value)]
+            for key, value in parts.items()
+            if key not in known or not _same(known[key], value)
+        ]
+        gone += [[section, *key] for key in known if key not in parts]
     taken = [
         [type(each).__name__, _form(_ACTIONS[type(each).__name__]).dump_python(each, mode="json")]
         for each in actions
         if not isinstance(each, Alert)
     ]
-    return pack(
-        {
-            "now": _form(datetime).dump_python(now, mode="json"),
-            "changed": changed,
-            "gone": [list(key) for key in known if key not in after],
-            "actions": taken,
-        }
-    )
+    now = _form(datetime).dump_python(after.now, mode="json")
+    return pack({"now": now, "changed": changed, "gone": gone, "actions": taken})
 
 
 def pack(row: Mapping[str, Any]) -> bytes:

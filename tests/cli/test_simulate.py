@@ -170,3 +170,18 @@ def keep_plan(store: Store, lease: Lease) -> None:
 def test_what_does_not_fit_is_said(words, said, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["simulate", *words]) == 2
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("simulate", "--history"), ("admin", "export", "maria"), ("admin", "forget", "maria"),
+     ("admin", "backup", "{folder}/to.backup")],
+)  # fmt: skip
+def test_a_database_that_is_not_there_is_not_made(
+    words: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wrong = tmp_path / "wrong.sqlite"
+    given = [word.format(folder=tmp_path) for word in words]
+    assert cli.main([*given, "--database", f"sqlite:///{wrong}"]) == 2
+    assert f"There is no database {wrong}." in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())

@@ -15,7 +15,7 @@ from tests.service.kit import active_lease, running
 pyarrow = pytest.importorskip("pyarrow")
 ROW = {"day": "2026-03-02", "person": "=ann", "hours": 1.5, "gpu_hours": 3.0, "estimated": True}
 TYPES = {
-    "project": "string", "person": "string", "gpu_class": "string", "day": "date32[day]",
+    "project": "string", "person": "string", "class": "string", "day": "date32[day]",
     "hours": "double", "gpu_hours": "double", "estimated": "bool",
 }  # fmt: skip
 POLICY = """\

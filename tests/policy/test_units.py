@@ -47,7 +47,11 @@ def test_no_sizes(text):
         parse_size(text)
 
 
-@given(st.integers(0, 10**7) | st.floats(0.001, 1e4).map(lambda x: float(f"{x:g}")))
+@given(
+    st.integers(0, 10**7)
+    | st.integers(0, 400).map(lambda days: days * 86400)
+    | st.floats(0.001, 1e4).map(lambda x: float(f"{x:g}"))
+)
 def test_durations_come_back(seconds):
     assert parse_duration(format_duration(seconds)) == seconds
 
@@ -65,7 +69,8 @@ def test_a_number_agrees_with_what_it_counts(number, said):
 @pytest.mark.parametrize(
     ("seconds", "said"),
     [(0, "0 s"), (0.5, "0.5 s"), (45, "45 s"), (60, "1 min"), (900, "15 min"), (5400, "1 h 30 min"),
-     (28800, "8 h"), (3661, "1 h 1 min 1 s")],
+     (28800, "8 h"), (3661, "1 h 1 min 1 s"), (86400, "24 h"), (129600, "36 h"),
+     (172800, "2 days"), (176400, "49 h"), (15552000, "180 days")],
 )  # fmt: skip
 def test_durations_in_sentences(seconds, said):
     assert say_duration(seconds) == said

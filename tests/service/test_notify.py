@@ -173,12 +173,32 @@ async def test_one_address_that_is_refused_takes_the_mail_from_nobody(caplog):
     assert "x.org" not in caplog.text, "the log needs no addresses"
 
 
-async def test_what_is_still_to_be_sent_when_the_service_ends_is_said(caplog):
-    async with relay([], [("a@x.org", 450)]) as url:
-        notifier = Notifier([Mail(url, "gpulease@x.org")], retry=600)
-        notifier.tell(replace(NOTICE, to=("a@x.org",)))
+async def test_what_is_still_to_be_sent_is_sent_by_the_next_service_and_once(hub, tmp_path, caplog):
+    posted = []
+    async with hook(posted, [503]) as url:
+        changed = options(tmp_path, webhook=url)
+        service = RunningService(changed)
+        await service.open()
+        service._notifier.tell(NOTICE)
         await wait_for_async(lambda: "could not be sent" in caplog.text, 30, "a first try")
-        await notifier.close()
+        await service.close()
+        assert not posted
+        for _ in range(2):  # the second one finds that the first one has sent it
+            service = RunningService(changed)
+            await service.open()
+            await wait_for_async(lambda s=service: not s._notifier._pending, 30, "all is sent")
+            await service.close()
+    assert [each["sentence"] for each in posted] == ["lab has 2 of 3 GPUs."]
+
+
+async def test_what_is_left_for_a_way_that_is_not_set_up_any_more_is_said(caplog):
+    async with relay([], [("a@x.org", 450)]) as url:
+        before = Notifier([Mail(url, "gpulease@x.org")], retry=600)
+        before.tell(replace(NOTICE, to=("a@x.org",)))
+        left = await before.close()
+    after = Notifier([])
+    after.tell_left(left)
+    await after.close()
     assert "a notice is not sent by Mail: lab has 2 of 3 GPUs." in caplog.text
 
 

@@ -74,7 +74,7 @@ def test_what_is_kept_is_the_snapshot_again_and_plans_the_same():
     wholes = sum(each.whole for each in kept)
     assert 1 < wholes < len(kept) / 2, "some are whole, most are differences"
     size = sum(len(each.body) for each in kept)
-    whole = [snapshots.packed(s.now, None, snapshots.parts(s), a) for s, a in planned]
+    whole = [snapshots.packed(None, s, a) for s, a in planned]
     assert size < sum(map(len, whole))
     reader = snapshots.Reader()
     for (snapshot, actions), row in zip(planned, kept, strict=True):

@@ -126,7 +126,7 @@ async def test_use_and_what_is_left_are_shown_to_whom_they_concern(run: Any, pol
             found = await site.client(token).call("GET", "usage?by=project,person,class")
             assert [row["person"] for row in found["items"]] == people
         (row,) = found["items"]
-        assert (row["project"], row["gpu_class"]) == ("phys", "gpu")
+        assert (row["project"], row["class"]) == ("phys", "gpu")
         assert row["gpu_hours"] == pytest.approx(2 * row["hours"], abs=1e-3)
         led = (await site.client(ina).call("GET", "projects"))["items"]
         assert [(each["name"], list(each["spent"])) for each in led] == [("phys", ["stu"])]
@@ -209,7 +209,7 @@ async def test_the_command_line_prints_and_writes_it(
         ]  # fmt: skip
         assert said[1].split()[:4] == ["phys", "simulated-gpu", "1", "1"]
         assert said[1].endswith("of 40")
-        assert said[2].split() == ["project", "gpu_class", "hours", "gpu_hours", "estimated"]
+        assert said[2].split() == ["project", "class", "hours", "gpu_hours", "estimated"]
         assert said[3].split()[:2] == ["phys", "gpu"]
         assert file.read_text().splitlines()[1].startswith("stu,")
         nowhere = str(tmp_path / "none" / "use.csv")

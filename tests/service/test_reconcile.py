@@ -155,9 +155,9 @@ async def test_what_changes_while_it_is_worked_out_is_told_as_it_is_then(
             go_on.wait(30)
         return whole(snapshot)
 
-    def publish(snapshot: Any) -> None:
+    async def publish(snapshot: Any) -> None:
         told.append(snapshot.leases is services.ledger.all())
-        tell(snapshot)
+        await tell(snapshot)
 
     monkeypatch.setattr(deciding, "outlook", outlook)
     monkeypatch.setattr(services.loop, "_publish", publish)

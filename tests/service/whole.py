@@ -18,7 +18,7 @@ from gpulease.gpus.base import Sample
 from gpulease.policy import lifecycle
 from gpulease.policy.asking import Ask
 from gpulease.policy.document import default_document, dump
-from gpulease.policy.model import Device, Lease, LeaseState, Observed, TimeOuts
+from gpulease.policy.model import Device, Lease, LeaseState, Observed, Snapshot, TimeOuts
 from gpulease.service.metrics import Metrics
 from gpulease.service.rounds.evidence import Watch
 from gpulease.service.rounds.ledger import Ledger
@@ -180,7 +180,7 @@ class Whole:
         place: Any = Place(self.machines, self.links)
         self.loop = Reconciler(
             self.ledger, place, self.links, self.watch, policies, metrics=Metrics(),
-            publish=lambda _: self.ledger.forget(self.now, self.loop.observed_state.observed),
+            publish=self._publish,
             clock=lambda: self.now,
         )  # fmt: skip
         self.loop.effects._back_off = 0.001
@@ -188,6 +188,9 @@ class Whole:
         await self.ledger.load(self.now)
         await policies.open((), self._first)
         await self.loop.recover()
+
+    async def _publish(self, _snapshot: Snapshot) -> None:
+        self.ledger.forget(self.now, self.loop.observed_state.observed)
 
     async def close(self) -> None:
         await self.loop.close()

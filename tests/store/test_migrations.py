@@ -14,7 +14,7 @@ from tests.store.test_leases import refused
 
 
 def execute(address, *statements):
-    engine = make_engine(address)
+    engine = make_engine(address, may_make=True)
     with engine.execution_options(writes=True).begin() as connection:
         for statement in statements:
             connection.execute(sa.text(statement))
@@ -22,6 +22,7 @@ def execute(address, *statements):
 
 
 def test_an_empty_database_is_refused_with_the_way_out(empty_address):
+    make_engine(empty_address, may_make=True).dispose()
     error = refused("store_behind", Store.open, empty_address)
     assert "gpulease db upgrade" in error.next_step
 

@@ -37,12 +37,18 @@ def pool_sizes(devices: Sequence[Device]) -> Mapping[str, int]:
 
 
 @once
+def _loose(snapshot: Snapshot) -> Sequence[Device]:
+    """Return the devices that are in no lease: of a full site few."""
+    taken = {uuid for lease in holding(snapshot) for uuid in lease.devices}
+    return [each for uuid, each in known_devices(snapshot).items() if uuid not in taken]
+
+
+@once
 def free_devices(snapshot: Snapshot) -> Mapping[str, Sequence[Device]]:
     """Return each pool's devices that may be given now: grantable, unoccupied, in no lease."""
-    taken = {uuid for lease in holding(snapshot) for uuid in lease.devices}
     free: dict[str, list[Device]] = {}
-    for device in known_devices(snapshot).values():
-        if grantable(device) and device.occupied_by is None and device.uuid not in taken:
+    for device in _loose(snapshot):
+        if grantable(device) and device.occupied_by is None:
             free.setdefault(device.pool, []).append(device)
     return free
 
@@ -52,12 +58,16 @@ def coming_devices(snapshot: Snapshot, ending: frozenset[str]) -> dict[str, list
 
     They are granted only once they are free, but nobody else is asked to leave for them.
     """
-    held_by = {uuid: x.id for x in holding(snapshot) for uuid in x.devices}
+    known = known_devices(snapshot)
+    releasing = [d for d in _loose(snapshot) if d.occupied_by not in (None, "foreign")]
+    if ending:
+        mine = {uuid for x in holding(snapshot) if x.id in ending for uuid in x.devices}
+        releasing = sorted(
+            [*releasing, *(known[uuid] for uuid in mine if uuid in known)], key=lambda d: d.uuid
+        )
     coming: dict[str, list[Device]] = {}
-    for device in known_devices(snapshot).values():
-        holder = held_by.get(device.uuid)
-        releasing = holder in ending if holder else device.occupied_by not in (None, "foreign")
-        if grantable(device) and releasing:
+    for device in releasing:
+        if grantable(device):
             coming.setdefault(device.pool, []).append(device)
     return coming
 

@@ -12,7 +12,8 @@ from typing import Any
 from gpulease.policy import capacity, queue
 from gpulease.policy.evidence.idle_case import counted, idle_limit
 from gpulease.policy.explanation import forecast
-from gpulease.policy.fairness.standing import Node, standing
+from gpulease.policy.fairness.standing import standing
+from gpulease.policy.fairness.tree import Node
 from gpulease.policy.health import observed_of
 from gpulease.policy.model import Action, Lease, LeaseState, Snapshot
 from gpulease.policy.reservations.seats import time_outs_at

@@ -19,7 +19,8 @@ from heapq import heapify, heappop, heappush, heapreplace
 
 from gpulease.policy import budgets, queue
 from gpulease.policy.batch import stands_back
-from gpulease.policy.fairness.standing import Node, blocked, by_spent, standing
+from gpulease.policy.fairness.standing import blocked, by_spent, standing
+from gpulease.policy.fairness.tree import Node
 from gpulease.policy.memo import once
 from gpulease.policy.model import Lease, Snapshot
 

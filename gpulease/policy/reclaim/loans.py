@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from gpulease.policy import queue
-from gpulease.policy.fairness.standing import Node, units_of
+from gpulease.policy.fairness.standing import units_of
+from gpulease.policy.fairness.tree import Node
 from gpulease.policy.lifecycle import time_outs_of
 from gpulease.policy.model import Lease, LeaseState, Snapshot
 

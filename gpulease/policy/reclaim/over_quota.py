@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from operator import itemgetter
 
 from gpulease.policy import budgets, queue
-from gpulease.policy.fairness.standing import Node, Tree, above, standing, stays, units_of
+from gpulease.policy.fairness.standing import standing, stays, units_of
+from gpulease.policy.fairness.tree import Node, Tree, above
 from gpulease.policy.model import Lease, Snapshot
 from gpulease.policy.reclaim.firsts import Firsts
 from gpulease.policy.reclaim.loans import (

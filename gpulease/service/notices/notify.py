@@ -154,38 +154,59 @@ class Notifier:
         self._channels = channels
         self._retry = retry
         self._tasks = KeptTasks(log, "a notice could not be sent")
+        self._pending: dict[int, tuple[str, Notice]] = {}  # by a number: the way, and the letter
+        self._number = 0
 
     def tell(self, notice: Notice) -> None:
         """Send a notice soon; the log has it in any case."""
         log.info("%s", notice.sentence, extra={"reason": notice.kind})
         for channel in self._channels:
             for letter in channel.letters(notice):
-                self._tasks.keep(self._send(channel, letter))
+                self._keep(channel, letter)
 
-    async def close(self) -> None:
-        """Give up what could not be sent yet; the log says what."""
+    def tell_left(self, text: str) -> None:
+        """Send what an earlier service could not: what its ``close`` returned."""
+        ways = {type(channel).__name__: channel for channel in self._channels}
+        for way, members in json.loads(text or "[]"):
+            letter = Notice(**{**members, "to": tuple(members["to"])})
+            if way in ways:
+                self._keep(ways[way], letter)
+            else:
+                _given_up(way, letter)
+
+    async def close(self) -> str:
+        """End; return as text what could not be sent yet, to be kept for the next service.
+
+        What is under way at this moment counts as not sent: it may come twice.
+        """
         await self._tasks.end()
+        return json.dumps([(way, asdict(letter)) for way, letter in self._pending.values()])
 
-    async def _send(self, channel: Channel, notice: Notice) -> None:
-        way = type(channel).__name__
-        try:
-            for number in range(TRIES):
-                try:
-                    await channel.send(notice)
-                except (OSError, smtplib.SMTPException) as error:
-                    log.warning(
-                        "a notice could not be sent by %s: %s", way, _what(error),
-                        extra={"reason": notice.kind},
-                    )  # fmt: skip
-                    if _for_good(error):
-                        break
-                    await asyncio.sleep(self._retry * 2**number)
-                else:
-                    return
-        except asyncio.CancelledError:
-            _given_up(way, notice)
-            raise
-        _given_up(way, notice)
+    def _keep(self, channel: Channel, letter: Notice) -> None:
+        self._number += 1
+        self._pending[self._number] = type(channel).__name__, letter
+        self._tasks.keep(self._send(channel, self._number, letter))
+
+    async def _send(self, channel: Channel, number: int, notice: Notice) -> None:
+        if not await self._sent(channel, notice):
+            _given_up(type(channel).__name__, notice)
+        del self._pending[number]
+
+    async def _sent(self, channel: Channel, notice: Notice) -> bool:
+        for number in range(TRIES):
+            try:
+                await channel.send(notice)
+            except (OSError, smtplib.SMTPException) as error:
+                log.warning(
+                    "a notice could not be sent by %s: %s", type(channel).__name__, _what(error),
+                    extra={"reason": notice.kind},
+                )  # fmt: skip
+                if _for_good(error):
+                    return False
+                await asyncio.sleep(self._retry * 2**number)
+            else:
+                return True
+        return False
 
 
 def _given_up(way: str, notice: Notice) -> None:

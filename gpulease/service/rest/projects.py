@@ -48,11 +48,10 @@ class Usage(BaseHandler):
     async def get(self) -> None:
         """Answer the hours of GPUs that were used, also of what runs now."""
         since, until, rows = await self.rows(self.query(UsageQuery))
-        items = [_renamed(row) for row in rows]
         kept = self.services.warm_time
         warm = kept.hours(since.date(), until.date()) if self.asker.admin else {}
         times = {"since": since.isoformat(), "until": until.isoformat()}
-        self.answer({**times, "items": items, "warm": warm})
+        self.answer({**times, "items": rows, "warm": warm})
 
     async def rows(self, query: UsageQuery) -> tuple[datetime, datetime, list[dict[str, object]]]:
         """Return the time that is looked at, and what was used in it."""
@@ -157,10 +156,6 @@ def _share(node: Node) -> PoolShare:
         "waiting": max(0, node.wanted() - node.held),
         "share": node.share,
     }
-
-
-def _renamed(row: dict[str, object]) -> dict[str, object]:
-    return {"gpu_class" if name == "class" else name: value for name, value in row.items()}
 
 
 def _midnight(day: date, zone: ZoneInfo) -> datetime:

@@ -55,9 +55,11 @@ class Ledger:
         self._confirmed_at = -math.inf
         self._confirming = asyncio.Lock()
         self._known: tuple[Lease, ...] | None = None
-        self._of: dict[str, tuple[Lease, ...]] = {}  # those that have not ended, by user
+        self._going: dict[str, Lease] = {}  # those that have not ended
+        self._of: dict[str, tuple[Lease, ...]] = {}  # the same by user
         self._live: tuple[Lease, ...] = ()
         self._typical: float | None = None
+        self._typical_known = False
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")
 
     async def call(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
@@ -126,7 +128,11 @@ class Ledger:
         self.leases[lease.id] = lease
         self._known = None
         theirs = [each for each in self._of.get(lease.user, ()) if each.id != lease.id]
-        if lease.state is not LeaseState.ENDED:
+        if lease.state is LeaseState.ENDED:
+            self._going.pop(lease.id, None)
+            self._typical_known = False
+        else:
+            self._going[lease.id] = lease
             theirs.append(lease)
         self._of[lease.user] = tuple(theirs)
         if not theirs:
@@ -136,8 +142,7 @@ class Ledger:
         """Return all leases of the picture; made anew only when one of them changed."""
         if self._known is None:
             self._known = tuple(self.leases.values())
-            self._live = tuple(x for x in self._known if x.state is not LeaseState.ENDED)
-            self._typical = _typical_length(self._known)
+            self._live = tuple(self._going.values())
         return self._known
 
     async def begun(
@@ -174,7 +179,8 @@ class Ledger:
 
     def typical_length(self) -> float | None:
         """Return the median length (seconds) of the leases that ended of late."""
-        self.all()
+        if not self._typical_known:
+            self._typical, self._typical_known = _typical_length(self.leases.values()), True
         return self._typical
 
     def forget(self, now: datetime, kept: Iterable[str]) -> None:
@@ -192,7 +198,7 @@ class Ledger:
         for number, (ended, lease_id) in enumerate(over):
             if number >= _RECENT_MAX or now - ended > _RECENT:
                 del self.leases[lease_id]
-                self._known = None
+                self._known, self._typical_known = None, False
 
 
 def _typical_length(leases: Iterable[Lease]) -> float | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpulease.policy.explanation.decision import Decision, decision
 from gpulease.policy.model import Action, Alert, Snapshot
@@ -31,14 +31,14 @@ class Packed:
     """A plan to be kept, and what the next one is compared with once it is."""
 
     plan: KeptPlan
-    parts: snapshots.Parts
+    snapshot: Snapshot
 
 
 class Plans:
     """Packs plans, one after the other; nobody waits for it but the planner's thread."""
 
     def __init__(self) -> None:
-        self._before: snapshots.Parts | None = None
+        self._before: Snapshot | None = None
         self._whole = 0  # bytes of the last whole snapshot
         self._since = 0  # and of the differences to it
 
@@ -52,13 +52,13 @@ class Plans:
             return None
         before = self._before if self._since < self._whole else None
         try:
-            parts = snapshots.parts(snapshot)
-            body = snapshots.packed(snapshot.now, before, parts, actions)
+            body = snapshots.packed(before, snapshot, actions)
         except Exception:  # what is decided counts; that it can be told afterwards does not
             log.exception("a plan could not be packed; it is carried out and not kept")
             self._before = None
             return None
-        return Packed(KeptPlan(body, whole=before is None), parts)
+        # Without what was worked out of it for this plan, which is more than itself.
+        return Packed(KeptPlan(body, whole=before is None), replace(snapshot))
 
     def kept(self, packed: Packed) -> None:
         """Note that it is stored: the next one is compared with it."""
@@ -67,7 +67,7 @@ class Plans:
             self._whole, self._since = size, 0
         else:
             self._since += size
-        self._before = packed.parts
+        self._before = packed.snapshot
 
 
 def last_spread(address: str) -> tuple[float, float] | None:

@@ -77,7 +77,7 @@ class Reconciler:
         policies: Policies,
         *,
         metrics: Metrics,
-        publish: Callable[[Snapshot], None],
+        publish: Callable[[Snapshot], Awaitable[None]],
         tick: float = 1.0,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         windows: Callable[[datetime], tuple[Window, ...]] = lambda _: (),
@@ -245,7 +245,7 @@ class Reconciler:
         snapshot = self.shown()  # a new one where something changed meanwhile
         self._keep_warm(snapshot)
         self._waits.look(snapshot, lambda _: self.outlook.forecasts)
-        self._publish(snapshot)
+        await self._publish(snapshot)
         self.problem = ""
 
     async def _decide_asks(self) -> None:

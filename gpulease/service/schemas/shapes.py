@@ -279,12 +279,14 @@ class ProjectView(TypedDict):
     spent: NotRequired[dict[str, float]]  # by person, for who leads it
 
 
-class UsageRow(TypedDict):
+_OfClass = TypedDict("_OfClass", {"class": NotRequired[str]})  # no name that Python takes
+
+
+class UsageRow(_OfClass):
     """What was used of one group of leases; only what was asked for by name is there."""
 
     project: NotRequired[str]
     person: NotRequired[str]
-    gpu_class: NotRequired[str]
     day: NotRequired[str]
     hours: float  # of one device
     gpu_hours: float  # at the class's price: what a budget pays
