@@ -376,7 +376,13 @@ def peak() -> int:
 
 @pytest.mark.parametrize(
     "pieces",
-    [[[10**7, 0, 0]], [[10**6, 7, 0]], [[10**6, 0, 3]], [[10**6, 0, 2**62]], [[2**62, 2**62, 2**62]]],
+    [
+        [[10**7, 0, 0]],
+        [[10**6, 7, 0]],
+        [[10**6, 0, 3]],
+        [[10**6, 0, 2**62]],
+        [[2**62, 2**62, 2**62]],
+    ],
 )
 def test_what_is_not_offered_is_not_given(ends: Ends, pieces: list[list[int]]) -> None:
     ends.server._offers.put(10**6, [memoryview(ends.blob)])
