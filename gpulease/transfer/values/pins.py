@@ -54,7 +54,7 @@ def pins_of(side: Side, group: Group, survey: Survey, packed: Packed) -> dict[st
         if unit is not None:
             known.update(map(id, gc.get_referents(unit)))
     known.update(map(id, group.arrays))
-    known.update(id(base) for view in packed.buffers if (base := _owner(view)) is not None)
+    known.update(map(id, map(_owner, packed.buffers)))  # no name here may keep one of them
     pins = {}
     for obj in able:
         if side.registry.find(obj) is not None or sys.getrefcount(obj) > known[id(obj)] + _OURS:

@@ -1,0 +1,47 @@
+"""Which objects keep their identity on the other side: what something outside holds, no more."""
+
+import sys
+import types
+
+import pytest
+
+from gpulease.transfer.api import TransferSettings
+from gpulease.transfer.switch.planning import Wanted, plan
+from gpulease.transfer.values.side import Side
+
+ARRAY = "import numpy as np\nx = np.zeros(2**20)"
+
+
+@pytest.fixture
+def side(monkeypatch):
+    main = types.ModuleType("__main__")
+    monkeypatch.setitem(sys.modules, "__main__", main)
+    return Side("h", main.__dict__, set(main.__dict__), TransferSettings())
+
+
+def pinned(side):
+    """Return how many objects of x's group travel with an id."""
+    shipment = plan(side, Wanted(strict=frozenset({"x"})))
+    (item,) = [item for item in shipment.items if "n:x" in item.packed.roots]
+    return len(item.packed.skeletons)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        ARRAY,
+        "import numpy as np\nx = {'a': np.zeros(2**20), 'b': [np.ones(2**20)]}",
+        "import pandas as pd, numpy as np\nx = pd.DataFrame(np.zeros((2**17, 8)))",
+    ],
+)
+def test_what_nobody_else_holds_needs_no_second_copy(side, source):
+    """A pinned array is packed and hashed twice, and copied once more where it arrives."""
+    exec(source, side.ns)
+    assert pinned(side) == 0
+
+
+def test_what_somebody_else_holds_is_pinned(side):
+    exec(ARRAY, side.ns)
+    holder = [side.ns["x"]]
+    assert pinned(side) == 1
+    del holder
