@@ -4,91 +4,22 @@ The pod's process runs in a mount namespace of its own in which home's directory
 system at the same path, as an ``emptyDir`` in home's place is.
 """
 
-import asyncio
-import json
 import os
-import threading
-from collections.abc import Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-import zmq
 
 from gpulease import protocol
-from tests.companion.parts import LeaseService
-from tests.companion.pods import Pod
 from tests.helpers import may_mount, wait_for
-from tests.kernel.parts import Cell, HomeKernel
+from tests.kernel.parts import Cell
+from tests.kernel.site import Site, connected
 
 ELSEWHERE = 'mount --make-rprivate / && mount -t tmpfs -o mode=755 none {home} && exec "$@"'
+MIRRORED = ["unshare", "--mount", "sh", "-c", ELSEWHERE, "sh"], {protocol.ENV_MIRROR: "{home}"}
 
 
 pytestmark = pytest.mark.skipif(not may_mount(), reason="needs root and mount namespaces")
-
-
-class Site:
-    """A home kernel, and a lease pod that it is connected to."""
-
-    def __init__(self, directory: Path) -> None:
-        self.loop = asyncio.new_event_loop()
-        self.thread = threading.Thread(target=self.loop.run_forever)
-        self.thread.start()
-        self.work = directory / "home" / "work"
-        self.work.mkdir(parents=True)
-        (directory / "pod").mkdir()
-        self.service = self.do(_service())
-        home = self.work.parent
-        self.pod = Pod(
-            directory / "pod",
-            self.service.url,
-            wrapper=["unshare", "--mount", "sh", "-c", ELSEWHERE.format(home=home), "sh"],
-            more={protocol.ENV_MIRROR: str(home)},
-        )
-        self.kernel = HomeKernel(directory / "kernel", {"HOME": str(home)})
-        self.file = directory / "connection.json"
-
-    def do(self, work: Coroutine[Any, Any, Any]) -> Any:
-        """Run something on the service's loop."""
-        return asyncio.run_coroutine_threadsafe(work, self.loop).result(90)
-
-    def connect(self) -> None:
-        """Have the kernel's key admitted and connect it."""
-        hello = self.do(self.service.hello())
-        public, secret = zmq.curve_keypair()
-        admit = {"type": "admit", "client_key": public.decode(), "kernel_id": ""}
-        self.loop.call_soon_threadsafe(self.service.tell, admit)
-        wait_for(lambda: self.service.of_type("admitted"), 30, "the key admitted")
-        view = {
-            "lease_id": self.pod.lease_id, "address": hello["address"], "gpu_class": "any",
-            "server_key": hello["public_key"], "protocol": protocol.PROTOCOL_VERSION,
-            "simulated": True, "devices": [], "client_public_key": public.decode(),
-            "client_secret_key": secret.decode(),
-        }  # fmt: skip
-        self.file.touch(0o600)
-        self.file.write_text(json.dumps(view))
-        for line in ("%load_ext gpulease", f"%cd {self.work}", f"%gpu connect {self.file}"):
-            cell = self.kernel.run(line)
-            assert cell.ok, cell.traceback
-
-    def gpu(self, code: str) -> str:
-        """Run a GPU cell; return what it printed."""
-        cell = self.kernel.run(f"%%gpu\n{code}")
-        assert cell.ok, cell.traceback
-        return cell.text()
-
-    def close(self) -> None:
-        self.kernel.stop()
-        self.pod.clean_up()
-        self.do(self.service.stop())
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self.thread.join()
-        self.loop.close()
-
-
-async def _service() -> LeaseService:
-    return LeaseService()
 
 
 def said(cell: Cell) -> str:
@@ -96,26 +27,16 @@ def said(cell: Cell) -> str:
     return cell.shown() + cell.text() + cell.text("stderr")
 
 
-@contextmanager
-def connected(directory: Path) -> Iterator[Site]:
-    made = Site(directory)
-    try:
-        made.connect()
-        yield made
-    finally:
-        made.close()
-
-
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with connected(tmp_path_factory.mktemp("mirrored")) as made:
+    with connected(tmp_path_factory.mktemp("mirrored"), *MIRRORED) as made:
         yield made
 
 
 @pytest.fixture
 def leaving(tmp_path: Path) -> Iterator[Site]:
     """One for a test that ends its pod, or the notebook's tie to it."""
-    with connected(tmp_path) as made:
+    with connected(tmp_path, *MIRRORED) as made:
         yield made
 
 
