@@ -29,7 +29,20 @@ async def measure(*, rounds: int, scale: float) -> dict[str, Any]:
         ratios, memory = await whole.measure(kernel, variants, kinds, rounds=rounds, size=size)
         found = await changes.measure(kernel, variants, rounds=rounds, size=size, scale=scale)
         faster = await rivals.measure(kernel, variants, rounds=rounds, size=size)
+    async with OwnKernel.start() as kernel:
+        progress("transfer: the same as between two machines")
+        await run(kernel, whole.FAR)
+        await run(kernel, "%load_ext gpulease")
+        await run(kernel, "%gpu connect local")
+        await run(kernel, whole.START.format(size=size))
+        far = {f"{kind}, far": cell for kind, cell in kinds.items()}
+        sealed, beyond = await whole.measure(kernel, variants, far, rounds=rounds, size=size)
+    memory |= beyond
     aims = [
+        *(
+            Aim(f"{name}, share of a bare socket", ratio, whole.sealed_share(), at_most=False)
+            for name, ratio in sealed.items()
+        ),
         *(
             Aim(f"{name}, share of a bare socket", ratio, whole.SHARE, at_most=False)
             for name, ratio in ratios.items()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import os
 import socket
 import statistics
 import subprocess
@@ -23,7 +24,15 @@ from benchmarks.measure import Variants, progress
 
 #: On one machine, through shared memory.
 SHARE = 1.5
+#: Between two machines, by the cores that are there: with four, and with fewer.
+SEALED = 0.8, 0.6
 MIB = 2**20
+#: A cell after which two processes of one machine do not meet in shared memory.
+FAR = """
+from gpulease.wire import shortcut
+def nowhere(): raise OSError("as on another machine")
+shortcut.Listening = nowhere
+"""
 START = """
 import numpy as np, pandas as pd, os
 _size = {size}
@@ -51,6 +60,11 @@ def kinds() -> dict[str, str]:
     """Return the kinds that can be made here, each with the cell that makes one."""
     there = importlib.util.find_spec("torch") is not None
     return {name: cell for name, cell in _KINDS.items() if name != "torch" or there}
+
+
+def sealed_share() -> float:
+    """Return the share of a bare socket that the sealed wire aims at here."""
+    return SEALED[0] if (os.cpu_count() or 1) >= 4 else SEALED[1]
 
 
 async def measure(

@@ -112,7 +112,9 @@ def over(address: int, size: int, keep: Any) -> Any:
     """Return an array over memory that ``keep`` keeps."""
     raw = (ctypes.c_ubyte * size).from_address(address)
     raw._gpulease_keep = keep  # type: ignore[attr-defined]  # noqa: SLF001
-    return sys.modules["numpy"].frombuffer(raw, "u1")
+    import numpy  # an image may be there without it
+
+    return numpy.frombuffer(raw, "u1")
 
 
 def buffer_owner(array_: Any) -> Any:

@@ -19,6 +19,8 @@ KINDS = {
                    "x[1][0] += 1", "[(a.tolist(), a.dtype.str) for a in x]"),
     "structured": Kind(NP + "x = np.zeros(2, [('a', 'i4'), ('b', 'f8', (2,))])", "x['a'] += 1; x[0]['b'][1] = 5", ARRAY),
     "recarray": Kind(NP + "x = np.rec.array([(1, 2.0)], dtype=[('a', int), ('b', float)])", "x.a += 1", "(x.a.tolist(), type(x).__name__)"),
+    "a drawing in an image": Kind("from PIL import Image, ImageDraw\nim = Image.new('RGB', (4, 4), 'red')\nx = ImageDraw.Draw(im, 'RGBA'); x.fontmode = '1'\nn = 0",
+                              "n += 1; x.point((n, 0), fill=(n, 2, 3, 200))", "(im.tobytes(), x._image is im, x.mode, x.fontmode)"),
     "a ufunc of a function": Kind(NP + "n = [1]\nx = np.frompyfunc(lambda a, b: a + b + n[0], 2, 1)\nv = np.vectorize(lambda a: a + n[0], otypes=[float])", "n[0] += 1; v([1])", "(x(1, 2), x.nin, v([1, 2]).tolist())"),
     "object dtype": Kind(NP + "l = [1]\nx = np.array([l, None, 'a'], dtype=object)", "x[0].append(2)", "(x.tolist(), x[0] is l)"),
     "object dtype holding instances": Kind(NP + "class C: n = 0\nc = C()\nx = np.array([c, c], dtype=object)", "c.n += 1", "(x[0] is x[1], x[0] is c, c.n)"),

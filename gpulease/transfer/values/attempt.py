@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dis
 import pickle
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -20,6 +21,9 @@ _TOO_DEEP = (
     f"nested too deeply to travel (more than {LEVELS:,} levels; a chain of objects that refer to "
     "the next one travels better as a list of them)"
 )
+
+#: What Python says of an object of a compiled type that has no way to be pickled.
+_UNPICKLED = re.compile(r"cannot pickle '([\w.]+)' object")
 
 T = TypeVar("T")
 
@@ -43,7 +47,7 @@ def attempt(dump: Callable[[], T], values: Mapping[str, Any]) -> T:
         if is_too_deep(error):
             raise RefusedError(_TOO_DEEP) from error
         found = leaves.blocker(values)
-        raise RefusedError(found or f"{type(error).__name__}: {_short(error)}") from error
+        raise RefusedError(found or _said(error)) from error
 
 
 def raised_by_code(error: BaseException) -> bool:
@@ -55,6 +59,13 @@ def raised_by_code(error: BaseException) -> bool:
         trace = trace.tb_next
     code = trace.tb_frame.f_code
     return dis.opname[code.co_code[trace.tb_lasti]] in ("RAISE_VARARGS", "RERAISE")
+
+
+def _said(error: BaseException) -> str:
+    unpickled = _UNPICKLED.fullmatch(str(error)) if type(error) is TypeError else None
+    if unpickled is not None:
+        return f"an object of the type {unpickled[1]}, which Python does not pickle"
+    return f"{type(error).__name__}: {_short(error)}"
 
 
 def _short(error: BaseException) -> str:

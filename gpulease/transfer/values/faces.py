@@ -29,8 +29,9 @@ def is_face(kind: type) -> bool:
 
 def memory_of(obj: Any) -> Any:
     """Return an array over the memory that a face shows; None where it is its own."""
-    numpy = sys.modules["numpy"]
-    if isinstance(obj, numpy.void):
+    if _is_row(obj):
+        import numpy
+
         if obj.dtype.hasobject or not obj.dtype.itemsize:
             return None
         address = numpy.frombuffer(obj, "u1").__array_interface__["data"][0]
@@ -38,6 +39,11 @@ def memory_of(obj: Any) -> Any:
         memory.flags.writeable = obj.flags.writeable
         return memory
     return _pixels(obj)
+
+
+def _is_row(obj: Any) -> bool:
+    row = getattr(library("numpy"), "void", None)  # an image may be there without numpy
+    return row is not None and isinstance(obj, row)
 
 
 def _pixels(image: Any) -> Any:
@@ -96,6 +102,8 @@ def is_arrow(kind: type) -> bool:
 
 def arrays_of_arrow(obj: Any) -> list[Any]:
     """Return arrays over the memory that an object of pyarrow consists of."""
+    if library("numpy") is None:  # then no array shows it, either
+        return []
     if type(obj).__name__ == "Buffer":
         return [over(obj.address, obj.size, obj)] if obj.size and obj.is_cpu else []
     parts = getattr(obj, "columns", None) or getattr(obj, "chunks", None)
@@ -121,7 +129,7 @@ def arrays_of_polars(obj: Any) -> list[Any]:
 
 def _numbers(series: Any) -> Any:
     """Return the memory of a series; None where it is in several pieces, or no plain numbers."""
-    if not series.dtype.is_numeric() or not len(series):
+    if library("numpy") is None or not series.dtype.is_numeric() or not len(series):
         return None
     try:
         view = series.to_numpy(allow_copy=False)
@@ -162,7 +170,7 @@ def reduce(obj: Any, shown: Shown) -> Any:  # noqa: PLR0911 - one a kind
     if not is_face(kind):
         return NotImplemented
     memory = memory_of(obj)
-    if isinstance(obj, sys.modules["numpy"].void):  # in numpy's way it could not be written to
+    if _is_row(obj):  # in numpy's way it could not be written to
         return NotImplemented if memory is None else (tokens.row, (memory, obj.dtype, kind))
     if memory is None or not shown(memory):
         return NotImplemented

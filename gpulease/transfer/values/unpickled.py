@@ -9,6 +9,7 @@ import functools
 import gc
 import re
 import struct
+import sys
 import types
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -69,8 +70,15 @@ def reduce(obj: Any) -> Any:  # noqa: PLR0911 - one a kind
     if kind is _KEY:
         compare, *value = (part for part in gc.get_referents(obj) if part is not kind)
         return (wrapped_key, (compare, *value)) if value else (functools.cmp_to_key, (compare,))
+    return _of_libraries(obj, kind)
+
+
+def _of_libraries(obj: Any, kind: type) -> Any:
     if kind is struct.Struct:
         return struct.Struct, (obj.format,)
+    drawing = getattr(sys.modules.get("PIL.ImageDraw"), "ImageDraw", None)
+    if drawing is not None and kind is drawing:
+        return _reduce_drawing(obj)
     numpy = library("numpy")
     if numpy is not None and kind is numpy.ufunc:
         made_of = [part for part in gc.get_referents(obj) if callable(part)]
@@ -83,3 +91,22 @@ def _from_python(function: Any, nin: int, nout: int, identity: Any) -> Any:
     import numpy as np
 
     return np.frompyfunc(function, nin, nout, identity=identity)
+
+
+#: What Pillow puts into a drawing by itself when it is made.
+_OF_THE_IMAGE = ("im", "draw", "_image", "palette")
+
+
+def _reduce_drawing(drawing: Any) -> Any:
+    """Reduce what draws in an image to the image; not where that has other memory by now."""
+    image = vars(drawing).get("_image")
+    if image is None or image.im is not drawing.im:
+        return NotImplemented
+    rest = {name: value for name, value in vars(drawing).items() if name not in _OF_THE_IMAGE}
+    return _drawing, (image, drawing.mode), rest
+
+
+def _drawing(image: Any, mode: str) -> Any:
+    from PIL import ImageDraw
+
+    return ImageDraw.ImageDraw(image, mode)
