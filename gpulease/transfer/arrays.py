@@ -110,8 +110,8 @@ def address_of(owner: Any) -> int:
 
 def over(address: int, size: int, keep: Any) -> Any:
     """Return an array over memory that ``keep`` keeps."""
-    raw = (ctypes.c_ubyte * size).from_address(address)
-    raw._gpulease_keep = keep  # type: ignore[attr-defined]  # noqa: SLF001
+    raw: Any = (ctypes.c_ubyte * size).from_address(address)
+    raw._gpulease_keep = keep  # noqa: SLF001
     import numpy  # an image may be there without it
 
     return numpy.frombuffer(raw, "u1")
