@@ -179,6 +179,13 @@ NOTEBOOKS = {
         "seen.append((str(w.dtype), gone.is_deleted()))",
         "seen.append(str(w.dtype))",
     ],
+    "jax derivatives of its own": [
+        "import jax, jax.numpy as jnp, functools\nseen = []\n@jax.custom_vjp\ndef f(x): return x ** 2\nf.defvjp(lambda x: (x ** 2, x), lambda r, g: (g * 3 * r,))\n@functools.partial(jax.custom_jvp, nondiff_argnums=(1,))\ndef h(x, n): return x ** n\n@h.defjvp\ndef h_jvp(n, primals, tangents): return h(primals[0], n), 5 * tangents[0]",
+        "fs = {'f': f, 'h': h}; seen.append((float(jax.grad(f)(2.)), float(jax.grad(h)(2., 3)), jax.vmap(f)(jnp.arange(3.)).tolist(), f.__name__))",
+        "seen.append((float(jax.grad(f)(3.)), fs['f'] is f, h.nondiff_argnums)); f.defvjp(lambda x: (x, x), lambda r, g: (g * 7 * r,))",
+        "seen.append((float(jax.grad(f)(1.)), float(fs['h'](2., 2)))); c = jax.checkpoint(f); p = jax.tree_util.Partial(h, n=2)",
+        "seen.append((float(jax.grad(c)(2.)), float(p(3.)), len(jax.tree.leaves(p)), fs['h'] is h))",
+    ],
     "jax settings": [
         "import jax, jax.numpy as jnp\nseen=[]\njax.config.update('jax_enable_x64', True)",
         "seen.append(str(jnp.arange(3.).dtype)); jax.config.update('jax_numpy_dtype_promotion', 'strict')",

@@ -19,7 +19,7 @@ from jax._src import array as array_module
 from jax._src import custom_derivatives, tree_util
 
 from . import away
-from .base import Aside, Inside, Packing
+from .base import Aside, Inside, Packing, set_attributes
 
 #: How a class was entered, and with what: enough to enter its counterpart in the same way.
 Entry = tuple[Any, ...]
@@ -27,11 +27,8 @@ Entry = tuple[Any, ...]
 
 _ARRAY: Any = array_module.ArrayImpl
 _JITTED: Any = type(jax.jit(len))
-_CALLABLES: tuple[type, ...] = (
-    _JITTED,
-    custom_derivatives.custom_jvp,
-    custom_derivatives.custom_vjp,
-)
+_CUSTOM: tuple[type, ...] = (custom_derivatives.custom_jvp, custom_derivatives.custom_vjp)
+_CALLABLES: tuple[type, ...] = (_JITTED, *_CUSTOM)
 _STRUCTURE: type = jax.tree_util.PyTreeDef
 #: In a jitted function and in each structure is one of JAX's registers of trees, and with it every
 #: class that anybody in this process ever entered.
@@ -59,7 +56,9 @@ class _Jax(Aside):
         if type(obj) is not _ARRAY:
             if type(obj) in _CALLABLES and (name := _name(obj)):
                 return name
-            return _reduce_jitted(obj) if type(obj) is _JITTED else NotImplemented
+            if type(obj) is _JITTED:
+                return _reduce_jitted(obj)
+            return _reduce_custom(obj) if type(obj) in _CUSTOM else NotImplemented
         if obj.is_deleted():  # given away to a compiled function (donate_argnums)
             return deleted, (obj.shape, obj.dtype)
         if packing.structure and obj.nbytes >= away.SMALL:
@@ -108,6 +107,16 @@ def jitted(made: Any, state: tuple[Any, dict[str, Any]]) -> None:
     own, attributes = state
     made.__setstate__(own)
     vars(made).update(attributes)
+
+
+def _reduce_custom(obj: Any) -> Any:
+    """Reduce a function with derivatives of its own: its ``__new__`` wants the function."""
+    return empty, (type(obj),), vars(obj), None, None, set_attributes
+
+
+def empty(kind: type) -> Any:
+    """Return an instance that is to be filled."""
+    return object.__new__(kind)
 
 
 def array(value: Any, weak_type: bool) -> Any:
