@@ -1,5 +1,7 @@
 """A large tensor of which little changed: its chunks travel, into the memory that is there."""
 
+from gpulease.transfer.frameworks.torch import loading
+
 MIB = 2**20
 
 
@@ -22,3 +24,11 @@ def test_a_row_of_a_large_tensor_costs_its_chunks(new_pair):
     assert pair.last.bytes < 8 * MIB
     pair.home("there")
     assert pair.ns["here"] == pair.ns["there"]
+
+
+def test_what_arrived_is_put_in_place_without_another_copy():
+    arrived = memoryview(bytearray(range(8)))
+    taken = loading._bytes_tensor(arrived)
+    arrived[0] = 9
+    assert taken.tolist() == [9, *range(1, 8)]
+    assert loading._bytes_tensor(bytes(3)).tolist() == [0, 0, 0]

@@ -139,7 +139,8 @@ def holds(storage: torch.UntypedStorage, data: Any) -> bool:
 
 
 def _bytes_tensor(data: Any) -> torch.Tensor:
-    writable = data if isinstance(data, bytearray) else bytearray(data)
+    """Return received bytes as a tensor, without a copy where torch takes them as they are."""
+    writable = bytearray(data) if memoryview(data).readonly else data
     return torch.frombuffer(writable, dtype=torch.uint8)
 
 
