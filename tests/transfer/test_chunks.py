@@ -171,7 +171,7 @@ def test_memory_is_asked_for_all_of_it(monkeypatch):
         pair.home("import numpy as np\nd = [np.arange(2.0**21), np.arange(2.0**21)]")
         pair.gpu("d[0][0] = 7")
         room[0] = 40 * MIB  # more than what travels, and less than what is made of it
-        with pytest.raises(GPULeaseError, match="do not fit"):
+        with pytest.raises(GPULeaseError, match="memory does not hold them"):
             pair.home("d[0][0]")
         room[0] = 2**40
         assert pair.home("seen = d[0][0]") is None

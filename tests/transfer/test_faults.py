@@ -148,7 +148,7 @@ def test_even_the_small_may_not_fit(new_pair):
     pair.attach()
     pair.gpu("import numpy as np\nw = [np.ones(1_000_000) for _ in range(2)]\nv = 5")
     with pytest.raises(GPULeaseError, match="memory"):
-        pair.home("w")
+        pair.home("w[0].sum()")
     assert pair.home("v") == 5
 
 

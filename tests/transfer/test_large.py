@@ -51,8 +51,11 @@ def test_they_are_shown_and_reading_one_says_why(pair):
     assert rows["small"].blocker == ""
     note = pair.side.explain("a")
     assert "is parked when the lease ends" in note.sentence
+    assert pair.home("len(b), repr(b)") == (
+        8_000_000, "<ndarray (8000000,), uint8: the values are on the GPU>",
+    )  # fmt: skip
     with pytest.raises(GPULeaseError) as caught:
-        pair.home("len(b)")
+        pair.home("b.sum()")
     assert caught.value.reason == "too_big_for_home"
     pair.home("small")
 

@@ -45,3 +45,14 @@ def test_what_somebody_else_holds_is_pinned(side):
     holder = [side.ns["x"]]
     assert pinned(side) == 1
     del holder
+
+
+def test_what_came_in_a_message_is_pinned_as_long_as_its_memory_is_no_others(side):
+    """A large array is loaded over the very bytes that came."""
+    side.ns["come"] = bytearray(2**22)
+    exec("import numpy as np\nx = np.ndarray(2**22, 'u1', come)", side.ns)
+    holder = [side.ns["x"]]
+    assert pinned(side) == 0, "come is another name of its memory"
+    del side.ns["come"]
+    assert pinned(side) == 1
+    del holder

@@ -1,6 +1,6 @@
 """Arrays whose elements are put into the array that is there already, views and subclasses too.
 
-Owns which arrays these are: their memory is numpy's own, in one piece, and no object's but theirs.
+Owns which arrays these are: their memory is in one piece, and no object's but theirs.
 A class of arrays may have attributes; its code runs only where an empty one is made.
 """
 
@@ -47,9 +47,18 @@ def can_be_filled(array: Any) -> bool:
         return False  # its memory is another's, which may be protected
     while base is not None:
         if not is_array(base):
-            return False
+            return _is_theirs_alone(base)
         base = base.base
     return True
+
+
+#: References to memory that only arrays show, while it is asked: the array's, ours, the call's.
+_ALONE = 4
+
+
+def _is_theirs_alone(base: Any) -> bool:
+    """Say whether memory is as it comes in a message: bytes that nothing but arrays refers to."""
+    return type(base) is bytearray and sys.getrefcount(base) <= _ALONE
 
 
 def shell_of(array: Any) -> tuple[Any, ...]:
