@@ -78,7 +78,7 @@ def test_two_who_write_to_a_file_overwrite_nothing(logger, tmp_path):
     assert path.read_text() == "here\nthere\nhere again\n"
 
 
-def test_what_is_alike_stays_the_object_that_it_is_and_what_is_not_known_stays(logger):
+def test_what_is_alike_stays_the_object_that_it_is_and_a_librarys_stays(logger):
     class Own(logging.Handler):
         pass
 
@@ -92,8 +92,11 @@ def test_what_is_alike_stays_the_object_that_it_is_and_what_is_not_known_stays(l
 
 
 @pytest.mark.parametrize("change", ["filters", "formatter", "stream"])
-def test_what_cannot_be_described_is_not(logger, change):
+def test_what_works_on_one_side_alone_stays_there_and_the_other_says_so_once(
+    logger, capsys, change
+):
     handler = logging.StreamHandler(sys.stderr)
+    handler.setLevel("ERROR")
     if change == "filters":
         handler.addFilter(lambda _record: True)
     elif change == "formatter":
@@ -101,6 +104,23 @@ def test_what_cannot_be_described_is_not(logger, change):
     else:
         handler.setStream(io.StringIO())
     logger.addHandler(handler)
+    told = {logger.name: log_handlers.get()[logger.name]}
+    log_handlers.put(told)
+    assert logger.handlers == [handler]
+    empty(logger)
+    log_handlers.put(told)  # as on the other side
+    assert log_handlers.get()[logger.name] == told[logger.name]
+    logger.warning("below its level")
+    assert capsys.readouterr().err == ""
+    logger.error("one")
+    logger.error("two")
+    said = capsys.readouterr().err
+    assert said.count("does not reach the StreamHandler of the logger 'own.handlers'") == 1
+
+
+def test_what_was_there_before_any_cell_is_the_processs_own(logger, monkeypatch):
+    logger.addHandler(logging.StreamHandler(io.StringIO()))
+    monkeypatch.setattr(log_handlers, "_own", None)
     assert logger.name not in log_handlers.get()
 
 

@@ -2,7 +2,7 @@
 
 Owns handlers to the notebook's output and to files, of the root and of loggers that belong to no
 imported module: a module's own are made where it is imported.  Handlers of other kinds stay with
-the process that made them.
+the process that made them; on the other side something stands for them that says so.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import sys
+import weakref
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -18,7 +19,10 @@ _STYLES = {logging.PercentStyle: "%", logging.StrFormatStyle: "{", logging.Strin
 
 
 class Description(NamedTuple):
-    """A handler: ``where`` is a stream's name or a file's path, ``form`` what formats a line."""
+    """A handler: ``where`` is a stream's name or a file's path, ``form`` what formats a line.
+
+    Of one that stays where it is, ``where`` is its class.
+    """
 
     kind: str
     where: str
@@ -27,12 +31,38 @@ class Description(NamedTuple):
     form: tuple[str | None, str | None, str] | None
 
 
+class Elsewhere(logging.Handler):
+    """Stands for a handler that works on the other side alone; ``of`` is its class."""
+
+    def __init__(self, of: str, logger: str) -> None:
+        super().__init__()
+        self.of, self._logger = of, logger
+        self._said = False
+
+    def emit(self, record: logging.LogRecord) -> None:  # noqa: ARG002
+        """Say once that lines do not reach it."""
+        if not self._said:
+            self._said = True
+            of = f"the logger {self._logger!r}" if self._logger else "the root logger"
+            sys.stderr.write(
+                f"gpulease: what is logged here does not reach the {self.of} of {of}: it works"
+                " only on the side, your notebook or the GPU, where it was added.\n"
+            )
+
+
+#: Handlers that were there before any cell ran: the process's own.
+_own: weakref.WeakSet[logging.Handler] | None = None
+
+
 #: What a logger does that nobody changed: it passes lines on, is on, and has no handlers.
 UNCHANGED = (True, False, ())
 
 
 def get() -> dict[str, Any]:
     """Return by logger's name whether it passes lines on and is off, and its handlers."""
+    global _own  # noqa: PLW0603 - as are the loggers
+    if _own is None:
+        _own = weakref.WeakSet(h for _, logger in _loggers() for h in logger.handlers)
     found = {}
     for name, logger in _loggers():
         known = tuple([tuple(d) for h in logger.handlers if (d := _describe(h)) is not None])
@@ -56,7 +86,7 @@ def put(values: Mapping[str, Any]) -> None:
                 logger.removeHandler(handler)
                 handler.close()
         for description in wanted:
-            logger.addHandler(_make(description))
+            logger.addHandler(_make(description, name))
 
 
 def _loggers() -> Iterator[tuple[str, logging.Logger]]:
@@ -73,6 +103,19 @@ def _loggers() -> Iterator[tuple[str, logging.Logger]]:
 
 
 def _describe(handler: logging.Handler) -> Description | None:
+    """Return what a handler is on both sides; None for the process's own and a library's."""
+    known = _describe_known(handler)
+    if known is not None:
+        return known
+    if type(handler) is Elsewhere:
+        return Description("elsewhere", handler.of, None, handler.level, None)
+    of_notebook = type(handler).__module__.partition(".")[0] in {"__main__", "logging"}
+    if not of_notebook or (_own is not None and handler in _own):
+        return None
+    return Description("elsewhere", type(handler).__name__, None, handler.level, None)
+
+
+def _describe_known(handler: logging.Handler) -> Description | None:
     form = _form(handler.formatter)
     if handler.filters or form == ():
         return None
@@ -107,12 +150,14 @@ def _form(formatter: logging.Formatter | None) -> Any:
     return formatter._fmt, formatter.datefmt, style  # noqa: SLF001
 
 
-def _make(description: Description) -> logging.Handler:
+def _make(description: Description, logger: str) -> logging.Handler:
     handler: logging.Handler
     if description.kind == "file":  # the other side has begun it
         handler = logging.FileHandler(description.where, "a", description.encoding, delay=True)
     elif description.kind == "stream":
         handler = logging.StreamHandler(getattr(sys, description.where))
+    elif description.kind == "elsewhere":
+        handler = Elsewhere(description.where, logger)
     else:
         handler = logging.NullHandler()
     handler.setLevel(description.level)
