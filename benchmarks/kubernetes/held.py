@@ -50,7 +50,8 @@ async def measure(cluster: Cluster, *, rounds: int, scale: float) -> dict[str, A
         held = _held(cluster, made, users, min(rounds, RESTARTS))
         found = await run(f"{number} leases held", held)
     seconds = found.get("found_again_seconds", [float("inf")])
-    variants.seconds["service killed to all found again"] = [x for x in seconds if x < float("inf")]
+    if measured := [each for each in seconds if each < float("inf")]:
+        variants.seconds["service killed to all found again"] = measured
     aim = Aim("seconds until all are found again after a restart", max(seconds), FOUND_AGAIN)
     return report("kubernetes: held", variants, [aim], leases=number, **found)
 
