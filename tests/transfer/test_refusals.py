@@ -50,6 +50,16 @@ model.callbacks = [1, 2, Callback()]
             "x",
             r"an iterator over a dict or set\.",
         ),
+        (
+            "import itertools\nx = itertools.pairwise([1, 2])",
+            "x",
+            r"an iterator of itertools that Python does not pickle\.",
+        ),
+        (
+            "import hashlib\nx = hashlib.sha256()",
+            "x",
+            r"an object of the type _hashlib\.HASH, which Python does not pickle\.",
+        ),
     ],
 )
 def test_the_way_to_what_blocks_is_named(shared, cell, name, words):
