@@ -122,9 +122,11 @@ def _second(path: Path) -> subprocess.CompletedProcess[str]:
 @pytest.fixture
 async def process(hub: Hub, tmp_path: Path) -> AsyncIterator[Process]:
     found = Process(hub, tmp_path)
-    await found.start()
-    yield found
-    found.stop()
+    try:
+        await found.start()
+        yield found
+    finally:
+        found.stop()
 
 
 @pytest.fixture
