@@ -131,6 +131,13 @@ class RunningService:
         services.ledger.close()
         log.info("the lease service ended; leases go on")
 
+    async def _take_notices(self) -> None:
+        """Send what the last service could not; one that is killed leaves nothing to send twice."""
+        ledger = self.services.ledger
+        if left := await ledger.call(ledger.store.noted, _NOTICES):
+            await ledger.call(ledger.store.note, _NOTICES, "")
+            self._notifier.tell_left(left)
+
     async def _keep_notices(self, left: str) -> None:
         """Keep what could not be sent for the next service, and nothing that this one sent."""
         ledger = self.services.ledger
@@ -226,7 +233,7 @@ class RunningService:
         await usage.load()
         await self.services.warm_time.load()
         await runs.load()
-        self._notifier.tell_left(await ledger.call(store.noted, _NOTICES))
+        await self._take_notices()
         await loop.recover(await provider.devices())  # as the policy has them
         await self._publish(loop.snapshot())  # whoever comes back first finds every lease there is
         self._listen(hub_auth, secret)

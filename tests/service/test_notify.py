@@ -187,6 +187,8 @@ async def test_what_is_still_to_be_sent_is_sent_by_the_next_service_and_once(hub
             service = RunningService(changed)
             await service.open()
             await wait_for_async(lambda s=service: not s._notifier._pending, 30, "all is sent")
+            ledger = service.services.ledger  # as one finds it that comes after a kill -9
+            assert await ledger.call(ledger.store.noted, "notices") == ""
             await service.close()
     assert [each["sentence"] for each in posted] == ["lab has 2 of 3 GPUs."]
 

@@ -167,7 +167,7 @@ class Notifier:
     def tell_left(self, text: str) -> None:
         """Send what an earlier service could not: what its ``close`` returned."""
         ways = {type(channel).__name__: channel for channel in self._channels}
-        for way, members in json.loads(text or "[]"):
+        for way, members in json.loads(text):
             letter = Notice(**{**members, "to": tuple(members["to"])})
             if way in ways:
                 self._keep(ways[way], letter)
@@ -175,12 +175,13 @@ class Notifier:
                 _given_up(way, letter)
 
     async def close(self) -> str:
-        """End; return as text what could not be sent yet, to be kept for the next service.
+        """End; return what could not be sent yet as text, "" for nothing, for the next service.
 
         What is under way at this moment counts as not sent: it may come twice.
         """
         await self._tasks.end()
-        return json.dumps([(way, asdict(letter)) for way, letter in self._pending.values()])
+        left = [(way, asdict(letter)) for way, letter in self._pending.values()]
+        return json.dumps(left) if left else ""
 
     def _keep(self, channel: Channel, letter: Notice) -> None:
         self._number += 1
