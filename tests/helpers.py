@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
-from gpulease.demo.launch import any_port
+from gpulease.hub.local_ports import any_port
 
 T = TypeVar("T")
 

@@ -9,10 +9,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import random
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -36,6 +34,7 @@ from gpulease.demo.options import (
     Ports,
 )
 from gpulease.errors import GPULeaseError
+from gpulease.hub.local_ports import any_port, hold_port
 
 #: Seconds until everything must answer; a first start compiles and migrates.
 START_MAX = 120.0
@@ -148,7 +147,11 @@ def choose_ports(public: int | None) -> Ports:
     with contextlib.ExitStack() as held:
         wanted = (8000, 0) if public is None else (public,)
         first = next(
-            (port for each in wanted if (port := _hold(held, each) if each else any_port(held))),
+            (
+                port
+                for each in wanted
+                if (port := hold_port(held, each) if each else any_port(held))
+            ),
             None,
         )
         if first is None:
@@ -159,31 +162,6 @@ def choose_ports(public: int | None) -> Ports:
             )
         others = [any_port(held) for _ in range(3)]
     return Ports(first, *others)
-
-
-def any_port(held: contextlib.ExitStack) -> int:
-    """Hold a free port that the kernel gives nobody by itself.
-
-    The ports are let go before hub and proxy bind them.  One of the kernel's own range may become
-    another process's meanwhile, even as the near end of a connection.
-    """
-    ours = range(_LOWEST, int(_KERNELS_PORTS.read_text().split()[0]))
-    for _ in range(_TRIES if ours else 0):
-        port = _hold(held, random.choice(ours))
-        if port is not None:
-            return port
-    return _hold(held, 0) or 0
-
-
-def _hold(held: contextlib.ExitStack, port: int) -> int | None:
-    """Bind a port until all are chosen, so that no two of ours are the same."""
-    holder = held.enter_context(socket.socket())
-    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        holder.bind(("127.0.0.1", port))
-    except OSError:
-        return None
-    return int(holder.getsockname()[1])
 
 
 def _answers(url: str) -> bool:
@@ -197,9 +175,6 @@ def _answers(url: str) -> bool:
 
 #: Never through a proxy that the environment names: everything is on loopback.
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-_KERNELS_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
-_LOWEST = 10_000
-_TRIES = 100
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _CONFIG_FILE = Path(__file__).with_name("jupyterhub_config.py")
 

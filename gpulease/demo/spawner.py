@@ -11,6 +11,7 @@ from jupyterhub.spawner import SimpleLocalProcessSpawner
 
 from gpulease.demo.options import NOTEBOOK, TORCH_NOTEBOOK
 from gpulease.hub import GPULeaseSpawnerMixin
+from gpulease.hub.local_ports import OwnPortMixin
 
 #: No question and no look at the network on a student's first page.
 _LAB_SETTINGS = {
@@ -21,7 +22,7 @@ _LAB_SETTINGS = {
 }
 
 
-class DemoSpawner(GPULeaseSpawnerMixin, SimpleLocalProcessSpawner):
+class DemoSpawner(GPULeaseSpawnerMixin, OwnPortMixin, SimpleLocalProcessSpawner):
     """Starts a server in the student's own directory, with the demo notebooks in it."""
 
     async def start(self) -> Any:

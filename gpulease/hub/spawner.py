@@ -12,12 +12,12 @@ from collections.abc import Callable
 from typing import Any
 
 from jupyterhub import orm
-from jupyterhub.spawner import LocalProcessSpawner
 from traitlets import Bool, List, Unicode
 from traitlets.config import LoggingConfigurable
 
 from gpulease import protocol
 from gpulease.hub import scopes
+from gpulease.hub.local_ports import OwnPortMixin
 
 
 class GPULeaseSpawnerMixin(LoggingConfigurable):
@@ -95,5 +95,5 @@ def _server_role_scopes(spawner: Any) -> list[str]:
     return list(role.scopes) if role is not None else list(scopes.DEFAULT_SERVER_SCOPES)
 
 
-class LocalGPULeaseSpawner(GPULeaseSpawnerMixin, LocalProcessSpawner):
+class LocalGPULeaseSpawner(GPULeaseSpawnerMixin, OwnPortMixin):
     """Servers as processes of this machine's users, with GPUs leased by the local provider."""

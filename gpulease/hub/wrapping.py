@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from jupyterhub.spawner import LocalProcessSpawner
+
 from gpulease.errors import GPULeaseError
+from gpulease.hub.local_ports import OwnPortMixin
 from gpulease.hub.spawner import GPULeaseSpawnerMixin
 
 
@@ -22,7 +25,8 @@ def wrap_spawner(spawner_class: Any) -> type:
     if issubclass(found, GPULeaseSpawnerMixin):
         return found
     # `c.KubeSpawner.x = ...` still reaches it: traitlets goes by every class in the MRO.
-    return type(f"GPULease{found.__name__}", (GPULeaseSpawnerMixin, found), {})
+    own_port = (OwnPortMixin,) if issubclass(found, LocalProcessSpawner) else ()
+    return type(f"GPULease{found.__name__}", (GPULeaseSpawnerMixin, *own_port, found), {})
 
 
 def _guarded(found: type) -> type:
