@@ -15,11 +15,12 @@ from typing import Any
 from gpulease import labels
 from gpulease.policy.model import GPUClass, Lease
 from gpulease.providers.base import LinkState
-from gpulease.providers.kubernetes import manifest, manifest_process
-from gpulease.providers.kubernetes.manifest import PodSettings
-from gpulease.providers.kubernetes.official import OfficialClient
+from gpulease.providers.kubernetes.api.official import OfficialClient
+from gpulease.providers.kubernetes.manifests import manifest
+from gpulease.providers.kubernetes.manifests.manifest import PodSettings
+from gpulease.providers.kubernetes.manifests.process import TOKEN_FILE
+from gpulease.providers.kubernetes.manifests.settings import Settings
 from gpulease.providers.kubernetes.provider import KubernetesProvider
-from gpulease.providers.kubernetes.settings import Settings
 from gpulease.providers.local import processes
 from testcluster import agents
 from testcluster.api import Api, ApiError, Object
@@ -165,7 +166,7 @@ class LeaseWorld:
             inside = agents.processes_of(uid)
             for process in processes.marked().get(lease.id, set()):
                 if process.pid in inside:
-                    path = Path(f"/proc/{process.pid}/root{manifest_process.TOKEN_FILE}")
+                    path = Path(f"/proc/{process.pid}/root{TOKEN_FILE}")
                     return path.read_text(encoding="ascii")
             return ""
 

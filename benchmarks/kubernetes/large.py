@@ -21,10 +21,10 @@ from tornado.web import Application, RequestHandler
 
 from benchmarks.measure import Aim, Variants, progress, report
 from gpulease.policy.model import GPUClass
-from gpulease.providers.kubernetes.capacity import Capacity
-from gpulease.providers.kubernetes.cluster import Cluster
-from gpulease.providers.kubernetes.official import OfficialClient
-from gpulease.providers.kubernetes.usage import Usage
+from gpulease.providers.kubernetes.api.official import OfficialClient
+from gpulease.providers.kubernetes.capacity.capacity import Capacity
+from gpulease.providers.kubernetes.capacity.usage import Usage
+from gpulease.providers.kubernetes.observed.cluster import Cluster
 from tests.providers.kubernetes.api_stream import write_config
 
 PODS, NODES, GPUS = 20_000, 5_000, 8

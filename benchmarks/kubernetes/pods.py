@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from gpulease.providers.kubernetes.client import PODS, Manifest
-from gpulease.providers.kubernetes.official import OfficialClient
+from gpulease.providers.kubernetes.api.client import PODS, Manifest
+from gpulease.providers.kubernetes.api.official import OfficialClient
 from testcluster.cluster import Cluster
 
 PATIENCE = 120.0

@@ -27,7 +27,7 @@ def run(arguments: argparse.Namespace, say: Callable[[str], None] = print) -> in
 
 async def _run(arguments: argparse.Namespace, say: Callable[[str], None]) -> int:
     try:
-        from gpulease.providers.kubernetes.official import OfficialClient
+        from gpulease.providers.kubernetes.api.official import OfficialClient
     except ImportError as error:
         raise GPULeaseError(
             "no_kubernetes",
@@ -35,7 +35,7 @@ async def _run(arguments: argparse.Namespace, say: Callable[[str], None]) -> int
             next_step="Install gpulease[kubernetes].",
         ) from error
     from gpulease.providers.kubernetes import uninstall
-    from gpulease.providers.kubernetes.client import ClientError, ForbiddenError
+    from gpulease.providers.kubernetes.api.client import ClientError, ForbiddenError
 
     client = OfficialClient(arguments.kubeconfig, arguments.context)
     try:

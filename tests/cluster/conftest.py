@@ -63,7 +63,7 @@ async def world(
     cluster: "Cluster", namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> "AsyncIterator[LeaseWorld]":
     """A provider in a namespace of its own; what its lease pods run ends when it is asked to."""
-    from gpulease.providers.kubernetes import manifest
+    from gpulease.providers.kubernetes.manifests import manifest
     from testcluster.lease_world import OBEDIENT, LeaseWorld
 
     monkeypatch.setattr(manifest, "COMMAND", OBEDIENT)

@@ -36,10 +36,10 @@ from gpulease.policy.model import (
     TimeOuts,
     Verdict,
 )
-from gpulease.providers.kubernetes.manifest import PodSettings
-from gpulease.providers.kubernetes.official import OfficialClient
+from gpulease.providers.kubernetes.api.official import OfficialClient
+from gpulease.providers.kubernetes.manifests.manifest import PodSettings
+from gpulease.providers.kubernetes.manifests.settings import Settings
 from gpulease.providers.kubernetes.provider import KubernetesProvider
-from gpulease.providers.kubernetes.settings import Settings
 from gpulease.service.agents import Agents
 from gpulease.service.metrics import Metrics
 from gpulease.service.rest.agents import AgentBatches

@@ -11,10 +11,10 @@ from gpulease import labels
 from gpulease.gpus.agent.pod_resources import PodResources
 from gpulease.policy.model import GPUClass
 from gpulease.policy.pods import AskKind
-from gpulease.providers.kubernetes.asks import ask_of
-from gpulease.providers.kubernetes.asks_claims import claim_template
-from gpulease.providers.kubernetes.manifest import SERVICE_ACCOUNT, PodSettings, lease_pod
-from gpulease.providers.kubernetes.volumes import KnownNode, Situation, decide
+from gpulease.providers.kubernetes.asks.ask import ask_of
+from gpulease.providers.kubernetes.asks.claims import claim_template
+from gpulease.providers.kubernetes.asks.volumes import KnownNode, Situation, decide
+from gpulease.providers.kubernetes.manifests.manifest import SERVICE_ACCOUNT, PodSettings, lease_pod
 from testcluster.api import Object
 from testcluster.cluster import Cluster
 from testcluster.devices import card

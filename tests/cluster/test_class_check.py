@@ -17,7 +17,7 @@ CLASSES = "/apis/node.k8s.io/v1/runtimeclasses"
 async def test_a_missing_runtime_class_is_told_until_it_is_there(
     world: LeaseWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from gpulease.providers.kubernetes import class_check
+    from gpulease.providers.kubernetes.checkup import class_check
 
     monkeypatch.setattr(class_check, "_SOON", 0.5)
     name = f"gpus-{world.namespace}"

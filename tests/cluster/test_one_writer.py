@@ -13,7 +13,7 @@ from gpulease import labels
 from gpulease.errors import GPULeaseError
 from gpulease.policy import lifecycle
 from gpulease.policy.model import EndReason, Lease, LeaseState, TimeOuts
-from gpulease.providers.kubernetes import manifest
+from gpulease.providers.kubernetes.manifests import manifest
 from gpulease.store import Change
 from testcluster.cluster import Cluster
 from testcluster.lease_service import Service, service

@@ -7,7 +7,7 @@ import pytest
 
 from gpulease.policy.model import Device, GPUClass
 from gpulease.policy.pods import AskKind, PodAsk, Where
-from gpulease.providers.kubernetes.client import UnavailableError
+from gpulease.providers.kubernetes.api.client import UnavailableError
 from testcluster.api import Object
 from testcluster.cluster import Cluster
 from testcluster.dra_driver import DRIVER, GROUP, Driver, driver

@@ -8,7 +8,7 @@ import pytest
 
 from gpulease import labels
 from gpulease.policy.model import Lease, Observed
-from gpulease.providers.kubernetes.client import UnavailableError
+from gpulease.providers.kubernetes.api.client import UnavailableError
 from testcluster.lease_looks import GPU, begin, cards, shown, some_free, until
 from testcluster.lease_world import LeaseWorld
 from testcluster.pods import gpu_pod, wait_for_phase

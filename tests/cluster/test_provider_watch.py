@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from gpulease.providers.kubernetes.client import (
+from gpulease.providers.kubernetes.api.client import (
     EVENTS,
     NODES,
     PODS,
@@ -19,8 +19,8 @@ from gpulease.providers.kubernetes.client import (
     NotFoundError,
     Resource,
 )
-from gpulease.providers.kubernetes.official import OfficialClient
-from gpulease.providers.kubernetes.watch import Watched
+from gpulease.providers.kubernetes.api.official import OfficialClient
+from gpulease.providers.kubernetes.api.watch import Watched
 from testcluster.cluster import Cluster
 from testcluster.pods import pod
 from testcluster.relay import relayed
@@ -176,7 +176,7 @@ async def test_a_missing_right_is_named(cluster: Cluster, namespace: str, tmp_pa
 
 
 async def test_a_list_in_pages_is_whole(cluster: Cluster, namespace: str, monkeypatch) -> None:
-    monkeypatch.setattr("gpulease.providers.kubernetes.official.PAGE", 2)
+    monkeypatch.setattr("gpulease.providers.kubernetes.api.official.PAGE", 2)
     for number in range(5):
         cluster.api.create(config_map(namespace, f"m{number}"))
     client = OfficialClient(str(cluster.layout.kubeconfig))

@@ -7,7 +7,7 @@ import pytest
 
 from gpulease.policy import lifecycle
 from gpulease.policy.model import EndReason, LeaseState
-from gpulease.providers.kubernetes import manifest
+from gpulease.providers.kubernetes.manifests import manifest
 from gpulease.store import Change
 from testcluster.api import Object
 from testcluster.cluster import Cluster

@@ -7,10 +7,10 @@ import pytest
 
 from gpulease import labels
 from gpulease.policy.model import Lease
-from gpulease.providers.kubernetes import manifest
-from gpulease.providers.kubernetes.official import OfficialClient
+from gpulease.providers.kubernetes.api.official import OfficialClient
+from gpulease.providers.kubernetes.manifests import manifest
+from gpulease.providers.kubernetes.manifests.settings import Settings
 from gpulease.providers.kubernetes.provider import KubernetesProvider
-from gpulease.providers.kubernetes.settings import Settings
 from testcluster.api import Object
 from testcluster.cluster import Cluster
 from testcluster.lease_looks import some_free, until

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from gpulease import labels
-from gpulease.providers.kubernetes.pod_network import between
+from gpulease.providers.kubernetes.manifests.pod_network import between
 from testcluster.api import ApiError, Object
 from testcluster.cluster import Cluster
 from testcluster.images import GPULEASE_IMAGE

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpulease.providers.kubernetes import manifest
+from gpulease.providers.kubernetes.manifests import manifest
 from testcluster.cluster import Cluster
 from testcluster.lease_world import SLOW, LeaseWorld
 from tests.contract.provider import lease_on

@@ -11,7 +11,7 @@ import pytest
 
 from gpulease.commands.doctor import look, run
 from gpulease.errors import GPULeaseError
-from gpulease.providers.kubernetes import checkup
+from gpulease.providers.kubernetes.checkup import checkup
 from testcluster import rights
 from tests.helm_values import shipped
 from tests.helm_values.conftest import Installed

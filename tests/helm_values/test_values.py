@@ -113,7 +113,7 @@ def test_a_site_with_a_service_of_that_name_is_told(chart):
 
 def test_ports_and_names_agree_everywhere():
     """Values, network policies and the service's settings speak of one port range and one port."""
-    from gpulease.providers.kubernetes.manifest import SERVICE_ACCOUNT
+    from gpulease.providers.kubernetes.manifests.manifest import SERVICE_ACCOUNT
     from gpulease.service.settings.kubernetes import KubernetesSettings
 
     lowest, highest = KubernetesSettings().ports.split("-")

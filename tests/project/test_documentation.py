@@ -18,7 +18,7 @@ from gpulease.policy.fairness import standing
 from gpulease.policy.model import EvidenceLevel, TimeOuts
 from gpulease.policy.units import format_duration
 from gpulease.protocol.asks import AskBody
-from gpulease.providers.kubernetes import volumes
+from gpulease.providers.kubernetes.asks import volumes
 from gpulease.service.metrics import Metrics
 from gpulease.service.routes import OPERATIONS
 from gpulease.service.schemas.reservation_bodies import ReservationBody

@@ -20,25 +20,26 @@ from gpulease.policy.model import Bound, Device, GPUClass, Lease, LeaseState, Ob
 from gpulease.policy.pods import AskKind
 from gpulease.protocol.agents import AgentBatch
 from gpulease.providers.base import SupervisorLink
-from gpulease.providers.kubernetes import new_nodes, pods, quotas
-from gpulease.providers.kubernetes.asks import ask_of
-from gpulease.providers.kubernetes.capacity import Capacity
-from gpulease.providers.kubernetes.class_check import ClassCheck
-from gpulease.providers.kubernetes.client import Client, ClientError, Manifest
-from gpulease.providers.kubernetes.cluster import Cluster
-from gpulease.providers.kubernetes.deletes import Deletes
-from gpulease.providers.kubernetes.held import Held, Looks
-from gpulease.providers.kubernetes.homes import Homes
-from gpulease.providers.kubernetes.limiter import Limiter
-from gpulease.providers.kubernetes.parts import Granted, Part, slots_of
-from gpulease.providers.kubernetes.pod_network import PodNetwork
-from gpulease.providers.kubernetes.settings import Settings
-from gpulease.providers.kubernetes.start_reader import StartReader
-from gpulease.providers.kubernetes.starts import MIRROR_SECONDS, Start, Starts
-from gpulease.providers.kubernetes.tokens import Tokens
-from gpulease.providers.kubernetes.usage import Usage
-from gpulease.providers.kubernetes.warm import WarmPods
-from gpulease.providers.kubernetes.watch import key_of
+from gpulease.providers.kubernetes.api.client import Client, ClientError, Manifest
+from gpulease.providers.kubernetes.api.deletes import Deletes
+from gpulease.providers.kubernetes.api.limiter import Limiter
+from gpulease.providers.kubernetes.api.watch import key_of
+from gpulease.providers.kubernetes.asks.ask import ask_of
+from gpulease.providers.kubernetes.capacity.capacity import Capacity
+from gpulease.providers.kubernetes.capacity.usage import Usage
+from gpulease.providers.kubernetes.checkup.class_check import ClassCheck
+from gpulease.providers.kubernetes.manifests import new_nodes, quotas
+from gpulease.providers.kubernetes.manifests.homes import Homes
+from gpulease.providers.kubernetes.manifests.pod_network import PodNetwork
+from gpulease.providers.kubernetes.manifests.settings import Settings
+from gpulease.providers.kubernetes.observed import pods
+from gpulease.providers.kubernetes.observed.cluster import Cluster
+from gpulease.providers.kubernetes.observed.parts import Granted, Part, slots_of
+from gpulease.providers.kubernetes.observed.tokens import Tokens
+from gpulease.providers.kubernetes.starts.held import Held, Looks
+from gpulease.providers.kubernetes.starts.reader import StartReader
+from gpulease.providers.kubernetes.starts.starts import MIRROR_SECONDS, Start, Starts
+from gpulease.providers.kubernetes.warm.warm import WarmPods
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gpulease import labels
-from gpulease.providers.kubernetes.client import (
+from gpulease.providers.kubernetes.api.client import (
     CLAIM_TEMPLATES,
     CLAIMS,
     NAMESPACES,

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from gpulease.errors import GPULeaseError
 from gpulease.hub_names import SERVICE, is_hub_name
-from gpulease.providers.kubernetes.namespaces import may_meet
+from gpulease.providers.kubernetes.api.namespaces import may_meet
 from gpulease.service.settings.reading import bad_option, secret_file
 
 OPTION: Final = "GPULeaseService.hubs"

@@ -17,7 +17,7 @@ from gpulease.errors import GPULeaseError
 from gpulease.policy.health import PULL_MAX
 from gpulease.policy.model import GPUClass
 from gpulease.providers.base import Provider, SupervisorLink
-from gpulease.providers.kubernetes.manifest import SERVICE_ACCOUNT, PodSettings
+from gpulease.providers.kubernetes.manifests.manifest import SERVICE_ACCOUNT, PodSettings
 from gpulease.service.metrics import Metrics
 from gpulease.service.settings.further_hubs import FurtherHub
 from gpulease.service.settings.reading import bad_option, size_option
@@ -169,9 +169,9 @@ class KubernetesSettings(Configurable):
         try:
             import kubernetes  # noqa: F401 (said here rather than at the first call)
 
-            from gpulease.providers.kubernetes.official import OfficialClient
+            from gpulease.providers.kubernetes.api.official import OfficialClient
+            from gpulease.providers.kubernetes.manifests.settings import Settings
             from gpulease.providers.kubernetes.provider import KubernetesProvider
-            from gpulease.providers.kubernetes.settings import Settings
         except ImportError as error:
             raise GPULeaseError(
                 "no_kubernetes",

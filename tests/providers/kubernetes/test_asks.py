@@ -17,8 +17,8 @@ from gpulease.policy.pods import (
     hami,
     slot_units_of,
 )
-from gpulease.providers.kubernetes.asks import ask_of, pod_fields
-from gpulease.providers.kubernetes.asks_claims import (
+from gpulease.providers.kubernetes.asks.ask import ask_of, pod_fields
+from gpulease.providers.kubernetes.asks.claims import (
     claim_spec,
     claim_template,
     device_compute,
@@ -28,7 +28,7 @@ from gpulease.providers.kubernetes.asks_claims import (
     quantity,
     template_name,
 )
-from gpulease.providers.kubernetes.asks_nodes import (
+from gpulease.providers.kubernetes.asks.nodes import (
     bears,
     compute_of,
     ecc_of,

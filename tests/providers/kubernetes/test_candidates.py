@@ -1,8 +1,8 @@
 import pytest
 
 from gpulease.policy.pods import AskKind, PodAsk, Toleration
-from gpulease.providers.kubernetes.candidates import Candidates, place
-from gpulease.providers.kubernetes.volumes import KnownNode
+from gpulease.providers.kubernetes.asks.volumes import KnownNode
+from gpulease.providers.kubernetes.starts.candidates import Candidates, place
 from tests.providers.kubernetes.objects import INSTANCE, node
 
 TAINT = {"key": "site/mine", "effect": "NoSchedule"}

@@ -2,9 +2,9 @@
 
 import pytest
 
-from gpulease.providers.kubernetes.checkup_pods import examine_pods
-from gpulease.providers.kubernetes.manifest import PodSettings
-from gpulease.providers.kubernetes.official import OfficialClient
+from gpulease.providers.kubernetes.api.official import OfficialClient
+from gpulease.providers.kubernetes.checkup.pods import examine_pods
+from gpulease.providers.kubernetes.manifests.manifest import PodSettings
 from tests.providers.kubernetes.api_stream import Script, playing, said
 
 SETTINGS = PodSettings(service_url="http://service", instance="lab", image="local.test/x:1")

@@ -13,8 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from gpulease.providers.kubernetes.client import PODS
-from gpulease.providers.kubernetes.official import OfficialClient
+from gpulease.providers.kubernetes.api.client import PODS
+from gpulease.providers.kubernetes.api.official import OfficialClient
 from testcluster.pki import write_all
 from tests.helpers import wait_for_async
 

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from gpulease.providers.kubernetes.client import ConflictError, NotFoundError, UnavailableError
-from gpulease.providers.kubernetes.deletes import ANSWERED_SECONDS, Deletes
+from gpulease.providers.kubernetes.api.client import ConflictError, NotFoundError, UnavailableError
+from gpulease.providers.kubernetes.api.deletes import ANSWERED_SECONDS, Deletes
 from tests.helpers import wait_for_async
 
 

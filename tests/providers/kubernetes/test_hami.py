@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from gpulease.policy.model import GPUClass
 from gpulease.policy.pods import AskKind, PodAsk, hami
-from gpulease.providers.kubernetes.cluster import _kept_node
-from gpulease.providers.kubernetes.hami import CARDS, no_room, shares_of
-from gpulease.providers.kubernetes.parts import Part
-from gpulease.providers.kubernetes.pods import use_of
-from gpulease.providers.kubernetes.slots import Inventories, place
+from gpulease.providers.kubernetes.capacity.slots import Inventories, place
+from gpulease.providers.kubernetes.observed.cluster import _kept_node
+from gpulease.providers.kubernetes.observed.hami import CARDS, no_room, shares_of
+from gpulease.providers.kubernetes.observed.parts import Part
+from gpulease.providers.kubernetes.observed.pods import use_of
 from tests.providers.kubernetes.objects import INSTANCE, lease_pod, node, pod
 
 GPU = "nvidia.com/gpu"

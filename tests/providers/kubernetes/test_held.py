@@ -5,11 +5,11 @@ from types import SimpleNamespace
 import pytest
 
 from gpulease.providers.base import LinkState
-from gpulease.providers.kubernetes.held import Held, Looks, behind
-from gpulease.providers.kubernetes.index import PodIndex
-from gpulease.providers.kubernetes.parts import slots_of
-from gpulease.providers.kubernetes.reading import Reading
-from gpulease.providers.kubernetes.starts import Start
+from gpulease.providers.kubernetes.observed.index import PodIndex
+from gpulease.providers.kubernetes.observed.parts import slots_of
+from gpulease.providers.kubernetes.observed.reading import Reading
+from gpulease.providers.kubernetes.starts.held import Held, Looks, behind
+from gpulease.providers.kubernetes.starts.starts import Start
 from tests.providers.kubernetes.objects import INSTANCE, lease_pod
 from tests.providers.kubernetes.server_pods import lease
 

@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpulease import labels
-from gpulease.providers.kubernetes import pods
-from gpulease.providers.kubernetes.client import Manifest
-from gpulease.providers.kubernetes.index import PodIndex
-from gpulease.providers.kubernetes.watch import Key, key_of
+from gpulease.providers.kubernetes.api.client import Manifest
+from gpulease.providers.kubernetes.api.watch import Key, key_of
+from gpulease.providers.kubernetes.observed import pods
+from gpulease.providers.kubernetes.observed.index import PodIndex
 
 INSTANCE = "here"
 NAMES = ["a", "b", "c"]

@@ -1,6 +1,6 @@
 import pytest
 
-from gpulease.providers.kubernetes.limiter import Limiter
+from gpulease.providers.kubernetes.api.limiter import Limiter
 
 
 class Clock:

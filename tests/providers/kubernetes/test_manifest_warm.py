@@ -8,9 +8,9 @@ import pytest
 from gpulease import protocol
 from gpulease.policy.model import GPUClass
 from gpulease.policy.pods import PodAsk, Toleration, Warm
-from gpulease.providers.kubernetes import pods
-from gpulease.providers.kubernetes.manifest import lease_pod, notebook_container
-from gpulease.providers.kubernetes.manifest_warm import (
+from gpulease.providers.kubernetes.manifests.manifest import lease_pod, notebook_container
+from gpulease.providers.kubernetes.observed import pods
+from gpulease.providers.kubernetes.warm.manifest import (
     FILES,
     claim,
     has_other_data,

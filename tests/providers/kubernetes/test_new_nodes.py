@@ -4,9 +4,9 @@ from dataclasses import replace
 
 from gpulease.policy.model import Device
 from gpulease.policy.pods import PodAsk
-from gpulease.providers.kubernetes import new_nodes
-from gpulease.providers.kubernetes.new_nodes import avoided, landings, there
-from gpulease.providers.kubernetes.parts import Part
+from gpulease.providers.kubernetes.manifests import new_nodes
+from gpulease.providers.kubernetes.manifests.new_nodes import avoided, landings, there
+from gpulease.providers.kubernetes.observed.parts import Part
 
 
 def node(name, hostname="", **marks):

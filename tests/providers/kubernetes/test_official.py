@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from gpulease.providers.kubernetes.client import (
+from gpulease.providers.kubernetes.api.client import (
     NODES,
     PODS,
     ConflictError,
@@ -15,7 +15,7 @@ from gpulease.providers.kubernetes.client import (
     Resource,
     UnavailableError,
 )
-from gpulease.providers.kubernetes.official import OfficialClient
+from gpulease.providers.kubernetes.api.official import OfficialClient
 from tests.helpers import free_port
 from tests.providers.kubernetes.api_stream import Script, playing, said, write_config
 

@@ -4,7 +4,7 @@ import pytest
 
 from gpulease import labels
 from gpulease.policy.model import LeaseState
-from gpulease.providers.kubernetes import pods
+from gpulease.providers.kubernetes.observed import pods
 from tests.providers.kubernetes.objects import INSTANCE, lease_pod, pod
 
 

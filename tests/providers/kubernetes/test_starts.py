@@ -10,16 +10,16 @@ import pytest
 
 from gpulease.policy.model import GPUClass
 from gpulease.policy.pods import AskKind, PodAsk
-from gpulease.providers.kubernetes import starts as module
-from gpulease.providers.kubernetes.client import (
+from gpulease.providers.kubernetes.api.client import (
     CLAIM_TEMPLATES,
     NETWORK_POLICIES,
     UnavailableError,
 )
-from gpulease.providers.kubernetes.deletes import Deletes
-from gpulease.providers.kubernetes.limiter import Limiter
-from gpulease.providers.kubernetes.pod_network import PodNetwork
-from gpulease.providers.kubernetes.starts import Start, Starts
+from gpulease.providers.kubernetes.api.deletes import Deletes
+from gpulease.providers.kubernetes.api.limiter import Limiter
+from gpulease.providers.kubernetes.manifests.pod_network import PodNetwork
+from gpulease.providers.kubernetes.starts import starts as module
+from gpulease.providers.kubernetes.starts.starts import Start, Starts
 from tests.helpers import wait_for_async
 from tests.providers.kubernetes.server_pods import SETTINGS, lease, server
 

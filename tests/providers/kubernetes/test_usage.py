@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gpulease.gpus.base import Sample, Tenancy
 from gpulease.policy.evidence.idleness import USE
 from gpulease.policy.model import EvidenceLevel
-from gpulease.providers.kubernetes.usage import LeasePod, Usage
+from gpulease.providers.kubernetes.capacity.usage import LeasePod, Usage
 
 NOW = datetime(2026, 5, 4, 12, tzinfo=UTC)
 PROCESS, DEVICE, CELLS = EvidenceLevel.PROCESS, EvidenceLevel.DEVICE, EvidenceLevel.CELLS

@@ -10,12 +10,12 @@ from gpulease import labels, protocol
 from gpulease.policy.model import Device, GPUClass, LeaseState
 from gpulease.policy.pods import PodAsk, Warm
 from gpulease.policy.warm import Standing
-from gpulease.providers.kubernetes.client import ForbiddenError, NotFoundError, UnavailableError
-from gpulease.providers.kubernetes.index import PodIndex
-from gpulease.providers.kubernetes.limiter import Limiter
-from gpulease.providers.kubernetes.settings import Settings
-from gpulease.providers.kubernetes.warm import REST, WarmPods
-from gpulease.providers.kubernetes.watch import key_of
+from gpulease.providers.kubernetes.api.client import ForbiddenError, NotFoundError, UnavailableError
+from gpulease.providers.kubernetes.api.limiter import Limiter
+from gpulease.providers.kubernetes.api.watch import key_of
+from gpulease.providers.kubernetes.manifests.settings import Settings
+from gpulease.providers.kubernetes.observed.index import PodIndex
+from gpulease.providers.kubernetes.warm.warm import REST, WarmPods
 from tests.helpers import wait_for_async
 from tests.providers.kubernetes.server_pods import SETTINGS, lease, server
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpulease.providers.kubernetes import watch as module
-from gpulease.providers.kubernetes.client import (
+from gpulease.providers.kubernetes.api import watch as module
+from gpulease.providers.kubernetes.api.client import (
     PODS,
     RESOURCE_SLICES,
     ForbiddenError,
@@ -20,7 +20,7 @@ from gpulease.providers.kubernetes.client import (
     WatchEvent,
     whole,
 )
-from gpulease.providers.kubernetes.watch import Watched
+from gpulease.providers.kubernetes.api.watch import Watched
 from tests.helpers import wait_for_async
 
 

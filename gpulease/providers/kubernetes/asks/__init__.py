@@ -1,0 +1,1 @@
+"""What a class asks of the cluster: resources, claims, nodes, queues, volumes."""

@@ -1,0 +1,1 @@
+"""Which GPUs there are, who uses them, and which slots are free."""

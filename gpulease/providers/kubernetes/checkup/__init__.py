@@ -1,0 +1,1 @@
+"""What the doctor and the classes' own look find wrong with a cluster."""

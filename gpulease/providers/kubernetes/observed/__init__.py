@@ -1,0 +1,1 @@
+"""What is seen of pods, nodes and events, and what it means."""

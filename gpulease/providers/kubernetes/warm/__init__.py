@@ -1,0 +1,1 @@
+"""Pods that stand ready before anybody asks."""
