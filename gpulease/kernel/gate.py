@@ -21,7 +21,7 @@ from gpulease.kernel.route import Route
 from gpulease.kernel.tokens import missing
 from gpulease.sides.magics import Magic, enter
 from gpulease.transfer.api import Progress, SwitchReport
-from gpulease.transfer.values import module_files
+from gpulease.transfer.values.kinds import module_files
 
 _NOT_DEFINED = re.compile(r"name '([^']+)' is not defined")
 

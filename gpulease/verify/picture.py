@@ -21,7 +21,7 @@ from typing import Any
 import xxhash
 
 from gpulease.transfer.libraries import library
-from gpulease.transfer.values.stayed import Stayed
+from gpulease.transfer.values.stays.stayed import Stayed
 
 #: How much text of a value is kept, to show where two of them part, and how much is compared.
 _KEPT = 100_000

@@ -11,7 +11,7 @@ import pytest
 from gpulease.transfer.api import TransferSettings
 from gpulease.transfer.switch.planning import Wanted, plan
 from gpulease.transfer.values.acknowledgement import acknowledge
-from gpulease.transfer.values.shipment import Incoming
+from gpulease.transfer.values.packing.shipment import Incoming
 from gpulease.transfer.values.side import Side
 from tests.transfer.companion_main import run
 

@@ -5,9 +5,9 @@ import traceback
 
 from gpulease.transfer.api import TransferSettings
 from gpulease.transfer.switch.away import AwaySide
-from gpulease.transfer.values import commit
+from gpulease.transfer.values.landing import commit
+from gpulease.transfer.values.landing.staging import Staging
 from gpulease.transfer.values.side import Side
-from gpulease.transfer.values.staging import Staging
 
 
 def run(space, source):

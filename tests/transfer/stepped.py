@@ -15,7 +15,7 @@ from gpulease.transfer.registry import Borrowed
 from gpulease.transfer.switch import home as home_module
 from gpulease.transfer.switch import peer as peer_module
 from gpulease.transfer.switch.writebehind import WriteBehind
-from gpulease.transfer.values import pickling
+from gpulease.transfer.values.packing import pickling
 from gpulease.wire.message import Message, Pending
 from tests.transfer import stepped_main
 from tests.transfer.child import Child

@@ -12,8 +12,8 @@ from gpulease.transfer.api import TransferSettings
 from gpulease.transfer.registry import Borrowed
 from gpulease.transfer.switch.away import AwaySide
 from gpulease.transfer.switch.expected import Expected
-from gpulease.transfer.values import pickling
 from gpulease.transfer.values.groups import AbandonedError
+from gpulease.transfer.values.packing import pickling
 from gpulease.wire.message import Message
 from tests.transfer.companion_main import run
 

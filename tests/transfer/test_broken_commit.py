@@ -3,7 +3,7 @@
 import pytest
 
 from gpulease.errors import GPULeaseError
-from gpulease.transfer.values import commit
+from gpulease.transfer.values.landing import commit
 
 BEFORE = "class Box: pass\na = Box(); a.n = [1]; b = [1]; c = {'k': 1}; d = {'k': 1}"
 AFTER = "a.n.append(2); b.append(2); c['k'] = 2; d['k'] = 2"

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpulease.transfer.values import containers
+from gpulease.transfer.values.kinds import containers
 from tests.transfer.kinds import plain, play
 
 

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from gpulease.errors import GPULeaseError
-from gpulease.transfer.values.deep import with_room
+from gpulease.transfer.values.names.deep import with_room
 
 CHAIN = (
     "class Node:\n    def __init__(self, value): self.value, self.next = value, None\n"

@@ -5,8 +5,8 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpulease.transfer.values import hashing
-from gpulease.transfer.values.hashing import CHUNK, buffer_digest, combine
+from gpulease.transfer.values.kinds import hashing
+from gpulease.transfer.values.kinds.hashing import CHUNK, buffer_digest, combine
 
 
 def whole(data):

@@ -5,8 +5,8 @@ import sys
 import pytest
 
 from gpulease.transfer.registry import Registry
-from gpulease.transfer.values.units import UnitBook
-from gpulease.transfer.values.walk import Walk
+from gpulease.transfer.values.kinds.units import UnitBook
+from gpulease.transfer.values.walks.walk import Walk
 
 #: Each value is in two names that have nothing else in common.
 APART = {

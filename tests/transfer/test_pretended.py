@@ -10,7 +10,7 @@ import pytest
 from gpulease.transfer import frameworks
 from gpulease.transfer.api import TransferSettings
 from gpulease.transfer.switch.planning import Wanted, plan
-from gpulease.transfer.values.shipment import Incoming
+from gpulease.transfer.values.packing.shipment import Incoming
 from gpulease.transfer.values.side import Side
 from tests.transfer.companion_main import run
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from gpulease.transfer.values.known_settings import SETTINGS as KNOWN
-from gpulease.transfer.values.settings import Settings
+from gpulease.transfer.values.state.known_settings import SETTINGS as KNOWN
+from gpulease.transfer.values.state.settings import Settings
 from tests.transfer.kinds import empty
 
 #: What a cell sets, and an expression that shows it; the last is what undoes it.

@@ -8,13 +8,13 @@ import pytest
 from gpulease.transfer.api import TransferSettings
 from gpulease.transfer.switch.planning import Wanted, plan
 from gpulease.transfer.switch.touched import touched_names
-from gpulease.transfer.values import kept
 from gpulease.transfer.values.acknowledgement import acknowledge
 from gpulease.transfer.values.groups import name_root, names_of, unit_root
-from gpulease.transfer.values.pickling import Packed, Packer
-from gpulease.transfer.values.shipment import Incoming
+from gpulease.transfer.values.packing import kept
+from gpulease.transfer.values.packing.pickling import Packed, Packer
+from gpulease.transfer.values.packing.shipment import Incoming
 from gpulease.transfer.values.side import Side
-from gpulease.transfer.values.walk import Walk
+from gpulease.transfer.values.walks.walk import Walk
 from tests.transfer.kinds import empty, open_pair
 
 #: More objects than a group may have to be small.

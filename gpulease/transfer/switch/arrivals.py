@@ -15,11 +15,11 @@ from typing import Any
 
 from gpulease.errors import GPULeaseError
 from gpulease.transfer.api import Note
-from gpulease.transfer.values.analysis import Use
 from gpulease.transfer.values.groups import names_of
-from gpulease.transfer.values.ledger import Absent
-from gpulease.transfer.values.loans import lent_in
-from gpulease.transfer.values.shipment import Incoming, Outcome
+from gpulease.transfer.values.names.analysis import Use
+from gpulease.transfer.values.packing.ledger import Absent
+from gpulease.transfer.values.packing.loans import lent_in
+from gpulease.transfer.values.packing.shipment import Incoming, Outcome
 from gpulease.transfer.values.side import Side
 from gpulease.wire.message import Message
 

@@ -18,11 +18,11 @@ from typing import Any
 from gpulease.channel.keys import Endpoint
 from gpulease.errors import GPULeaseError
 from gpulease.transfer.api import DrainReport, Place, TransferSettings, VariableStatus
-from gpulease.transfer.values import module_files
 from gpulease.transfer.values.acknowledgement import acknowledge
 from gpulease.transfer.values.collector import collector_waits
 from gpulease.transfer.values.groups import AbandonedError, name_root, names_of
-from gpulease.transfer.values.shipment import Incoming, Item, Outcome, Shipment
+from gpulease.transfer.values.kinds import module_files
+from gpulease.transfer.values.packing.shipment import Incoming, Item, Outcome, Shipment
 from gpulease.transfer.values.side import Hidden, Side
 from gpulease.wire.connection import Wire
 from gpulease.wire.message import Message

@@ -10,11 +10,11 @@ from typing import Any
 
 from gpulease.errors import GPULeaseError
 from gpulease.transfer.api import Progress
-from gpulease.transfer.values.analysis import Use
 from gpulease.transfer.values.groups import name_root
-from gpulease.transfer.values.shipment import Incoming
+from gpulease.transfer.values.names.analysis import Use
+from gpulease.transfer.values.names.variables import builtin_names
+from gpulease.transfer.values.packing.shipment import Incoming
 from gpulease.transfer.values.side import Side
-from gpulease.transfer.values.variables import builtin_names
 from gpulease.wire.message import Message
 
 from .arrivals import Arrival, Arrivals

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 
 from gpulease.transfer.values.groups import Check, Survey, name_root
-from gpulease.transfer.values.ledger import Bulk
+from gpulease.transfer.values.packing.ledger import Bulk
+from gpulease.transfer.values.packing.shipment import Shipment
 from gpulease.transfer.values.pins import seen_outside
-from gpulease.transfer.values.shipment import Shipment
 from gpulease.transfer.values.side import Side
 
 

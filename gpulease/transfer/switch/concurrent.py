@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpulease.transfer.libraries import library
-from gpulease.transfer.values.analysis import code_use
 from gpulease.transfer.values.groups import ATOMIC
-from gpulease.transfer.values.units import is_unit
+from gpulease.transfer.values.kinds.units import is_unit
+from gpulease.transfer.values.names.analysis import code_use
 
 from .threads import stack_of
 

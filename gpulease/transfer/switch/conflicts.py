@@ -16,14 +16,14 @@ from typing import Any
 from gpulease.errors import GPULeaseError
 from gpulease.transfer.api import Note
 from gpulease.transfer.refuse import RefusedError
-from gpulease.transfer.values.analysis import Use
 from gpulease.transfer.values.groups import Survey, merge, name_root, names_of
-from gpulease.transfer.values.ledger import Absent, Base
-from gpulease.transfer.values.loans import lent_in
-from gpulease.transfer.values.shipment import Incoming
+from gpulease.transfer.values.kinds.units import apply_content
+from gpulease.transfer.values.landing.staging import Loaded, Staging
+from gpulease.transfer.values.names.analysis import Use
+from gpulease.transfer.values.packing.ledger import Absent, Base
+from gpulease.transfer.values.packing.loans import lent_in
+from gpulease.transfer.values.packing.shipment import Incoming
 from gpulease.transfer.values.side import Side
-from gpulease.transfer.values.staging import Loaded, Staging
-from gpulease.transfer.values.units import apply_content
 
 from .concurrent import ConcurrentThreads, Reader, tasks_alive
 

@@ -13,12 +13,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gpulease.transfer.libraries import library
-from gpulease.transfer.values.arrays_in_place import is_array
-from gpulease.transfer.values.containers import is_container
 from gpulease.transfer.values.groups import ATOMIC
+from gpulease.transfer.values.kinds.arrays_in_place import is_array
+from gpulease.transfer.values.kinds.containers import is_container
+from gpulease.transfer.values.kinds.units import can_pin, is_unit, own_space
+from gpulease.transfer.values.landing.transplant import may_last
 from gpulease.transfer.values.pins import is_plain
-from gpulease.transfer.values.transplant import may_last
-from gpulease.transfer.values.units import can_pin, is_unit, own_space
 
 from .shown import own_results
 from .stale_references import LIMIT, inside

@@ -24,12 +24,12 @@ from gpulease.transfer.api import (
     TransferSettings,
     VariableStatus,
 )
-from gpulease.transfer.values import module_files
-from gpulease.transfer.values.analysis import Use, cell_use
 from gpulease.transfer.values.groups import names_of
-from gpulease.transfer.values.ledger import Absent
+from gpulease.transfer.values.kinds import module_files
+from gpulease.transfer.values.names.analysis import Use, cell_use
+from gpulease.transfer.values.packing.ledger import Absent
 from gpulease.transfer.values.side import Hidden, Side
-from gpulease.transfer.values.stayed import Stayed, let_go
+from gpulease.transfer.values.stays.stayed import Stayed, let_go
 from gpulease.wire.message import Message, Pending
 
 from . import memory

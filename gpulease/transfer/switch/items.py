@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 from gpulease.transfer.refuse import RefusedError
-from gpulease.transfer.values.chunks import runs_to_send
 from gpulease.transfer.values.groups import Check, Group, Survey
-from gpulease.transfer.values.pickling import Packed
+from gpulease.transfer.values.packing.chunks import runs_to_send
+from gpulease.transfer.values.packing.pickling import Packed
+from gpulease.transfer.values.packing.shipment import Item
 from gpulease.transfer.values.pins import must_stay, pins_of
-from gpulease.transfer.values.shipment import Item
 from gpulease.transfer.values.side import Side
 
 from .messages import cannot_move

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from gpulease.transfer.api import Note
 from gpulease.transfer.refuse import LASTING
-from gpulease.transfer.values.ledger import Absent
+from gpulease.transfer.values.packing.ledger import Absent
 
 
 class Room(NamedTuple):

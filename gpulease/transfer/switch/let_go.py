@@ -11,10 +11,10 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from gpulease.transfer.api import Note
-from gpulease.transfer.values.analysis import Use
 from gpulease.transfer.values.groups import name_root
+from gpulease.transfer.values.kinds.units import can_pin
+from gpulease.transfer.values.names.analysis import Use
 from gpulease.transfer.values.side import Side
-from gpulease.transfer.values.units import can_pin
 
 from .held_parts import held_parts
 from .stale_references import called, held, holder, may_be_held

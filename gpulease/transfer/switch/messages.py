@@ -13,7 +13,7 @@ from typing import Any
 from gpulease.errors import GPULeaseError
 from gpulease.transfer.api import Note
 from gpulease.transfer.frameworks import sealed
-from gpulease.transfer.values.ledger import Absent
+from gpulease.transfer.values.packing.ledger import Absent
 
 
 @dataclass(frozen=True)

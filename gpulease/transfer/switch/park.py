@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 
 from gpulease.errors import GPULeaseError
 from gpulease.transfer.values.groups import names_of
-from gpulease.transfer.values.shipment import Incoming, Item, Shipment
+from gpulease.transfer.values.packing.shipment import Incoming, Item, Shipment
 from gpulease.transfer.values.side import Side
 
 from .planning import Wanted, plan

@@ -10,14 +10,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from gpulease.transfer.refuse import RefusedError
-from gpulease.transfer.values import leaves
 from gpulease.transfer.values.collector import collector_waits
 from gpulease.transfer.values.groups import Check, Group, Survey, merge, names_of
-from gpulease.transfer.values.ledger import Base
-from gpulease.transfer.values.pickling import Packed
+from gpulease.transfer.values.packing.ledger import Base
+from gpulease.transfer.values.packing.pickling import Packed
+from gpulease.transfer.values.packing.shipment import Shipment
 from gpulease.transfer.values.pins import is_newly_held, is_unknown_there, refuse_kept
-from gpulease.transfer.values.shipment import Shipment
 from gpulease.transfer.values.side import Side
+from gpulease.transfer.values.stays import leaves
 
 from .adrift import Adrift, find_adrift, gone_names
 from .bulk import names_in_use, note_bulk, say_left, survey_without_bulk

@@ -12,11 +12,11 @@ from collections.abc import Callable
 from gpulease.errors import GPULeaseError
 from gpulease.transfer.api import Note, Progress, SwitchReport
 from gpulease.transfer.values.acknowledgement import acknowledge, unknown
-from gpulease.transfer.values.analysis import Use
 from gpulease.transfer.values.groups import name_root, names_of
-from gpulease.transfer.values.shipment import Outcome, Shipment
+from gpulease.transfer.values.names.analysis import Use
+from gpulease.transfer.values.names.variables import builtin_names
+from gpulease.transfer.values.packing.shipment import Outcome, Shipment
 from gpulease.transfer.values.side import Side
-from gpulease.transfer.values.variables import builtin_names
 from gpulease.wire.message import Message, Pending
 
 from .messages import cannot_move, not_taken, still_loading

@@ -12,11 +12,11 @@ from typing import Any
 from gpulease.errors import GPULeaseError
 from gpulease.transfer.refuse import RefusedError
 from gpulease.transfer.values.groups import Check, merge, name_root
-from gpulease.transfer.values.pickling import Packed
-from gpulease.transfer.values.shipment import Incoming, Item, Shipment
+from gpulease.transfer.values.kinds.units import can_pin
+from gpulease.transfer.values.landing.staging import Staging
+from gpulease.transfer.values.packing.pickling import Packed
+from gpulease.transfer.values.packing.shipment import Incoming, Item, Shipment
 from gpulease.transfer.values.side import Side
-from gpulease.transfer.values.staging import Staging
-from gpulease.transfer.values.units import can_pin
 
 from .messages import cannot_move
 from .peer import Peer

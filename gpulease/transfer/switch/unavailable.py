@@ -15,13 +15,13 @@ from typing import Any
 from gpulease.errors import GPULeaseError
 from gpulease.transfer.api import Note, Place, VariableStatus
 from gpulease.transfer.frameworks import sealed
-from gpulease.transfer.values.analysis import Use
 from gpulease.transfer.values.groups import counted_with, name_root
-from gpulease.transfer.values.ledger import Absent
-from gpulease.transfer.values.shipment import Incoming, Outcome
+from gpulease.transfer.values.kinds.units import is_unit
+from gpulease.transfer.values.names.analysis import Use
+from gpulease.transfer.values.names.variables import is_user_name
+from gpulease.transfer.values.packing.ledger import Absent
+from gpulease.transfer.values.packing.shipment import Incoming, Outcome
 from gpulease.transfer.values.side import Side
-from gpulease.transfer.values.units import is_unit
-from gpulease.transfer.values.variables import is_user_name
 
 from .concurrent import ConcurrentThreads
 from .conflicts import Conflicts

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gpulease.transfer.values.packing.loans import lent_in
+from gpulease.transfer.values.packing.shipment import Outcome, Shipment
+
 from .groups import name_root, names_of
-from .loans import lent_in
-from .shipment import Outcome, Shipment
 
 if TYPE_CHECKING:
     from .side import Side

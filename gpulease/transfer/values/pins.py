@@ -18,13 +18,14 @@ from gpulease.transfer.frameworks import sealed
 from gpulease.transfer.libraries import library
 from gpulease.transfer.refuse import RefusedError
 from gpulease.transfer.registry import is_oid
+from gpulease.transfer.values.kinds.array_reduction import whole_of
+from gpulease.transfer.values.kinds.arrays_in_place import is_array
+from gpulease.transfer.values.kinds.containers import is_container
+from gpulease.transfer.values.kinds.units import can_pin, is_plain_instance, own_space
+from gpulease.transfer.values.packing.pickling import Packed
 
-from . import leaves, path
-from .array_reduction import whole_of
-from .arrays_in_place import is_array
-from .containers import is_container
-from .pickling import Packed
-from .units import can_pin, is_plain_instance, own_space
+from .names import path
+from .stays import leaves
 
 if TYPE_CHECKING:
     from .groups import Group, Survey

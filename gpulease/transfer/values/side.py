@@ -15,21 +15,21 @@ from typing import Any
 from gpulease.transfer.api import TransferSettings
 from gpulease.transfer.refuse import RefusedError
 from gpulease.transfer.registry import Registry
+from gpulease.transfer.values.kinds.units import UnitBook
+from gpulease.transfer.values.landing.commit import commit, undisturbed
+from gpulease.transfer.values.landing.staging import Staging
+from gpulease.transfer.values.names.variables import user_names
+from gpulease.transfer.values.packing.chunks import complete
+from gpulease.transfer.values.packing.kept import Kept
+from gpulease.transfer.values.packing.ledger import Absent, Base, Ledger
+from gpulease.transfer.values.packing.loans import Lent, Loans
+from gpulease.transfer.values.packing.pickling import Alike, Packed, Packer
+from gpulease.transfer.values.packing.shipment import Incoming, Outcome
+from gpulease.transfer.values.state.process_state import ProcessState
+from gpulease.transfer.values.walks.walk import Walk
 
-from .chunks import complete
 from .collector import collector_waits
-from .commit import commit, undisturbed
 from .groups import Check, Group, Survey, counted_with, merge, name_root, names_of
-from .kept import Kept
-from .ledger import Absent, Base, Ledger
-from .loans import Lent, Loans
-from .pickling import Alike, Packed, Packer
-from .process_state import ProcessState
-from .shipment import Incoming, Outcome
-from .staging import Staging
-from .units import UnitBook
-from .variables import user_names
-from .walk import Walk
 
 BeforeCommit = Callable[[Staging, Incoming], set[int]]
 Hidden = Collection[str] | Callable[[], Collection[str]]

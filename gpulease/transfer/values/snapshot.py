@@ -16,8 +16,8 @@ from typing import Any
 from gpulease.transfer.api import TransferSettings
 from gpulease.transfer.libraries import library
 from gpulease.transfer.refuse import RefusedError
+from gpulease.transfer.values.names.analysis import cell_use
 
-from .analysis import cell_use
 from .groups import AbandonedError, Check, Survey
 from .side import Hidden, Side
 

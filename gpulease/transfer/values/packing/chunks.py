@@ -10,12 +10,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gpulease.transfer.values.groups import names_of
+from gpulease.transfer.values.kinds.hashing import CHUNK, chunk_digests, split
+from gpulease.transfer.values.landing.staging import Arrived
 from gpulease.wire.memory import fresh
 
-from .groups import names_of
-from .hashing import CHUNK, chunk_digests, split
 from .pickling import Packed
-from .staging import Arrived
 
 #: First and one past the last of the chunks that follow each other.
 Run = tuple[int, int]

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gpulease.transfer.arrays import buffer_owner, byte_bounds, is_owner, span_of
-
-from .groups import Group
+from gpulease.transfer.values.groups import Group
 
 #: First and one past the last address, the root, and the array where it is a library's own.
 _Span = tuple[int, int, str, Any]

@@ -27,26 +27,34 @@ from gpulease.transfer.frameworks.base import Packing
 from gpulease.transfer.libraries import library
 from gpulease.transfer.refuse import RefusedError, is_running_shell, refused_kind
 from gpulease.transfer.registry import Registry
-
-from . import (
+from gpulease.transfer.values.groups import Check
+from gpulease.transfer.values.kinds import (
     array_reduction,
     caches,
     cloudpickle_names,
     containers,
-    files,
     imported,
-    leaves,
     spaces,
     structure,
     tokens,
     unpickled,
     weak,
 )
-from .groups import Check
-from .module_files import module_digest
-from .reductions import reduce_exception, reduce_member, reduce_own, reduce_whole
-from .stayed import Stayed
-from .units import UnitBook, is_interpreters, is_plain_instance, is_unit
+from gpulease.transfer.values.kinds.module_files import module_digest
+from gpulease.transfer.values.kinds.reductions import (
+    reduce_exception,
+    reduce_member,
+    reduce_own,
+    reduce_whole,
+)
+from gpulease.transfer.values.kinds.units import (
+    UnitBook,
+    is_interpreters,
+    is_plain_instance,
+    is_unit,
+)
+from gpulease.transfer.values.stays import files, leaves
+from gpulease.transfer.values.stays.stayed import Stayed
 
 _CONTAINERS = (list, dict, set, collections.deque)
 

@@ -16,10 +16,10 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from gpulease.transfer.registry import Registry
+from gpulease.transfer.values.kinds.units import apply_content
 
 from .staging import Loaded, LoadError, Staging
 from .transplant import keep_objects
-from .units import apply_content
 
 #: A process commits on one thread: home's on the main one, the companion's on its worker.  The
 #: switch interval and the handler are the process's own, so where both sides live in one process

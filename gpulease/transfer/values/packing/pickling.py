@@ -20,15 +20,16 @@ from gpulease.transfer.arrays import SharedMemory, is_owner
 from gpulease.transfer.frameworks import sealed
 from gpulease.transfer.refuse import RefusedError
 from gpulease.transfer.registry import Registry
+from gpulease.transfer.values.groups import Check, Group
+from gpulease.transfer.values.kinds import spaces
+from gpulease.transfer.values.kinds.hashing import chunk_digests, combine, of_chunks
+from gpulease.transfer.values.kinds.units import UnitBook, is_plain_instance
+from gpulease.transfer.values.landing.transplant import lasting_ids
+from gpulease.transfer.values.stays import leaves
+from gpulease.transfer.values.walks.trace import Trace, trace
 
-from . import leaves, spaces
 from .attempt import attempt
-from .groups import Check, Group
-from .hashing import chunk_digests, combine, of_chunks
 from .pickler import Context, GroupPickler, ShellPickler, Sink
-from .trace import Trace, trace
-from .transplant import lasting_ids
-from .units import UnitBook, is_plain_instance
 
 #: Smaller buffers travel inside the pickle: a frame of their own would cost more than a copy.
 _INLINE = 64 * 2**10

@@ -19,16 +19,17 @@ from gpulease.transfer.arrays import HOLDERS, buffer_owner
 from gpulease.transfer.libraries import library
 from gpulease.transfer.refuse import live_kind
 from gpulease.transfer.registry import Registry
+from gpulease.transfer.values.groups import ATOMIC, Check, Group, Held, are_atomic, name_root
+from gpulease.transfer.values.kinds import faces, weak
+from gpulease.transfer.values.kinds.array_reduction import whole_of
+from gpulease.transfer.values.kinds.imported import ALIAS, Imported, parts_of_alias
+from gpulease.transfer.values.kinds.units import UnitBook, is_unit
+from gpulease.transfer.values.stays import leaves
 
-from . import faces, leaves, weak
-from .array_reduction import whole_of
-from .groups import ATOMIC, Check, Group, Held, are_atomic, name_root
-from .imported import ALIAS, Imported, parts_of_alias
 from .joining import Joined
 from .leaf_groups import LeafGroups
 from .met_units import MetUnits
 from .overlaps import Overlaps
-from .units import UnitBook, is_unit
 
 #: How many objects are visited between two looks whether to give up: about a millisecond.
 _SLICE = 2048

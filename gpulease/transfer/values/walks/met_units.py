@@ -10,13 +10,13 @@ from collections.abc import Callable
 from typing import Any
 
 from gpulease.transfer.registry import Registry
+from gpulease.transfer.values.groups import Group, unit_root
+from gpulease.transfer.values.kinds.units import UnitBook, is_unit
+from gpulease.transfer.values.names.analysis import code_use
+from gpulease.transfer.values.stays import leaves
+from gpulease.transfer.values.stays.stayed import Stayed, class_of, leaf_of
 
-from . import leaves
-from .analysis import code_use
-from .groups import Group, unit_root
 from .joining import NEED
-from .stayed import Stayed, class_of, leaf_of
-from .units import UnitBook, is_unit
 
 
 class MetUnits:

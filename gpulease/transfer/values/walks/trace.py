@@ -17,14 +17,13 @@ import xxhash
 
 from gpulease.transfer.libraries import library
 from gpulease.transfer.refuse import is_dead
-
-from . import weak
-from .containers import is_container
-from .hashing import buffer_digest
-from .units import is_plain_instance, own_space
+from gpulease.transfer.values.kinds import weak
+from gpulease.transfer.values.kinds.containers import is_container
+from gpulease.transfer.values.kinds.hashing import buffer_digest
+from gpulease.transfer.values.kinds.units import is_plain_instance, own_space
 
 if TYPE_CHECKING:
-    from .groups import Group
+    from gpulease.transfer.values.groups import Group
 
 #: Larger groups are not looked at: their pickle alone decides.
 _LIMIT = 50_000

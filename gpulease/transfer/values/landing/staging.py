@@ -22,11 +22,11 @@ from gpulease.transfer import frameworks
 from gpulease.transfer.frameworks.base import Stage
 from gpulease.transfer.frameworks.sealed import Culprit
 from gpulease.transfer.registry import GLOBALS_SLOT, Registry
-
-from . import arrays_in_place, classes, containers, enums, stayed
-from .culprit import find_culprit
-from .module_files import is_alike
-from .units import apply_content
+from gpulease.transfer.values.kinds import arrays_in_place, classes, containers, enums
+from gpulease.transfer.values.kinds.module_files import is_alike
+from gpulease.transfer.values.kinds.units import apply_content
+from gpulease.transfer.values.names.culprit import find_culprit
+from gpulease.transfer.values.stays import stayed
 
 
 @dataclass
@@ -83,7 +83,7 @@ class _Unpickler(pickle.Unpickler):
         return self._staging.persistent(pid)
 
 
-_TOKENS = "gpulease.transfer.values.tokens"
+_TOKENS = "gpulease.transfer.values.kinds.tokens"
 
 
 @dataclass

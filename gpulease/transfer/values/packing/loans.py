@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
-from .groups import ATOMIC, Survey, name_root
+from gpulease.transfer.values.groups import ATOMIC, Survey, name_root
 
 #: Bytes of all that is held.
 _MOST = 2**20

@@ -19,8 +19,8 @@ from typing import Any
 
 from gpulease.protocol.variables import is_of_one_process, is_secret
 from gpulease.transfer.libraries import library
+from gpulease.transfer.values.names import analysis
 
-from . import analysis
 from .on_import import when_imported
 from .seeds import Seeds
 from .settings import Settings

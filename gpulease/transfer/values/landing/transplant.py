@@ -17,11 +17,16 @@ from typing import Any
 from gpulease.transfer import frameworks
 from gpulease.transfer.libraries import library
 from gpulease.transfer.registry import Registry
-
-from . import caches
-from .containers import content_of, fill_dict, fill_items, slots_of, solid_base
-from .groups import ATOMIC
-from .spaces import can_be_given
+from gpulease.transfer.values.groups import ATOMIC
+from gpulease.transfer.values.kinds import caches
+from gpulease.transfer.values.kinds.containers import (
+    content_of,
+    fill_dict,
+    fill_items,
+    slots_of,
+    solid_base,
+)
+from gpulease.transfer.values.kinds.spaces import can_be_given
 
 #: References to a dictionary that only its object holds: its own, and two of ours.
 _ONE_HOLDER = 3

@@ -15,9 +15,10 @@ from typing import Any
 
 from gpulease.transfer.refuse import RefusedError, is_dead
 from gpulease.transfer.registry import GLOBALS_SLOT, Registry
+from gpulease.transfer.values.names.analysis import code_use
+from gpulease.transfer.values.stays import leaves, stayed
 
-from . import arrays_in_place, classes, cloudpickle_names, containers, enums, leaves, stayed
-from .analysis import code_use
+from . import arrays_in_place, classes, cloudpickle_names, containers, enums
 from .containers import fill_dict
 from .module_files import module_digest
 

@@ -18,10 +18,10 @@ from typing import Any
 
 from gpulease.transfer import frameworks
 from gpulease.transfer.refuse import RefusedError, is_running_shell, kind_of_all, refused_kind
+from gpulease.transfer.values.groups import Group
+from gpulease.transfer.values.names import path
 
-from . import path
 from .files import is_closed_file
-from .groups import Group
 from .stayed import Stayed, leaf_of
 
 _NEVER = (mmap.mmap, memoryview, weakref.ref)

@@ -15,9 +15,8 @@ from collections.abc import Collection
 from typing import Any, NoReturn
 
 from gpulease.errors import GPULeaseError
-
-from . import path
-from .variables import user_names
+from gpulease.transfer.values.names import path
+from gpulease.transfer.values.names.variables import user_names
 
 #: How often anything was asked of one.
 _asked = [0]

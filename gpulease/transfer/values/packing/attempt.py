@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from gpulease.transfer.refuse import RefusedError
-
-from . import leaves, path
-from .deep import LEVELS, is_too_deep, with_room
-from .groups import AbandonedError
+from gpulease.transfer.values.groups import AbandonedError
+from gpulease.transfer.values.names import path
+from gpulease.transfer.values.names.deep import LEVELS, is_too_deep, with_room
+from gpulease.transfer.values.stays import leaves
 
 _TOO_DEEP = (
     f"nested too deeply to travel (more than {LEVELS:,} levels; a chain of objects that refer to "

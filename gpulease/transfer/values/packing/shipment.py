@@ -12,12 +12,12 @@ from itertools import islice
 from typing import Any
 
 from gpulease.transfer.frameworks.sealed import Culprit
+from gpulease.transfer.values.kinds.hashing import CHUNK, DIGEST, split
+from gpulease.transfer.values.landing.staging import Arrived
 
 from .chunks import Partial, Run, sent_bytes
-from .hashing import CHUNK, DIGEST, split
 from .ledger import Absent
 from .pickling import Packed
-from .staging import Arrived
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,16 @@ from typing import Any
 
 from gpulease.transfer import frameworks
 from gpulease.transfer.registry import Registry
+from gpulease.transfer.values.groups import (
+    ATOMIC,
+    Survey,
+    are_atomic,
+    name_root,
+    names_of,
+    unit_root,
+)
+from gpulease.transfer.values.kinds.imported import Imported
 
-from .groups import ATOMIC, Survey, are_atomic, name_root, names_of, unit_root
-from .imported import Imported
 from .ledger import Base, Ledger
 
 #: Of more objects than these nobody counts who refers to them: they are held.

@@ -13,11 +13,11 @@ from typing import Any
 from gpulease.transfer.api import TransferSettings
 from gpulease.transfer.frameworks.sealed import Culprit
 from gpulease.transfer.registry import Registry
+from gpulease.transfer.values.groups import Group, name_root
+from gpulease.transfer.values.kinds.hashing import split
+from gpulease.transfer.values.walks.trace import Trace
 
-from .groups import Group, name_root
-from .hashing import split
 from .pickling import Packed, with_versions
-from .trace import Trace
 
 
 @dataclass(frozen=True)

@@ -19,12 +19,11 @@ from gpulease.transfer import frameworks
 from gpulease.transfer.libraries import library
 from gpulease.transfer.refuse import SET_AND_DICT_ITERATORS, live_kind
 from gpulease.transfer.registry import Registry
-
-from . import leaves
-from .analysis import code_use
-from .groups import ATOMIC, unit_root
-from .stayed import Stayed, leaf_of
-from .units import is_unit
+from gpulease.transfer.values.groups import ATOMIC, unit_root
+from gpulease.transfer.values.kinds.units import is_unit
+from gpulease.transfer.values.names.analysis import code_use
+from gpulease.transfer.values.stays import leaves
+from gpulease.transfer.values.stays.stayed import Stayed, leaf_of
 
 #: Of what leads to more objects everything may be read.
 LIMIT = 20_000

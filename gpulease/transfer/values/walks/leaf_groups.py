@@ -10,8 +10,8 @@ from typing import Any
 
 from gpulease.transfer.arrays import byte_bounds
 from gpulease.transfer.registry import Registry
+from gpulease.transfer.values.groups import Group, Held, names_of
 
-from .groups import Group, Held, names_of
 from .overlaps import Overlaps
 from .reach import Reach, reach
 

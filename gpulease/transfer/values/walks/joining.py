@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from .groups import Group, merge
+from gpulease.transfer.values.groups import Group, merge
 
 #: What comes before the root of a part that counts only where that root was walked.
 NEED = "need:"

@@ -1,0 +1,1 @@
+"""What arrived becomes the namespace's, all of it or nothing."""

@@ -1,0 +1,1 @@
+"""What stays where it was made, and what stands for it on the other side."""

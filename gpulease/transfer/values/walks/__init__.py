@@ -1,0 +1,1 @@
+"""Which names reach which objects, so what belongs together."""
