@@ -281,6 +281,7 @@ def _add_reservations(commands: Commands) -> None:
     apply.add_argument("--group", help="for an iCalendar that names no group")
     apply.add_argument("--class", dest="gpu_class", help="for one that names no class")
     apply.add_argument("--seats", type=int, help="for one that names no seats")
+    apply.add_argument("--zone", help="for one whose times are of no zone, such as Europe/Berlin")
     apply.set_defaults(run=_reservations)
 
 

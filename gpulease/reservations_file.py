@@ -11,11 +11,13 @@ What stands at the top holds for every reservation that does not say otherwise::
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import datetime
 from typing import Any, Final
 
 from gpulease.errors import GPULeaseError
-from gpulease.policy.calendar import ics
+from gpulease.policy.calendar import ics_read
 from gpulease.policy.document.nodes import Finding, Reader, compose
 
 _COMMON: Final = ("group", "gpu_class", "zone")
@@ -29,19 +31,8 @@ _DURATIONS: Final = ("idle", "lead", "grace")
 _NEEDED: Final = (*_COMMON, "seats", "start", "end")
 
 
-def read(text: str, *, icalendar: bool = False, common: dict[str, Any] | None = None) -> Any:
-    """Return the bodies of every reservation, with every member, and the findings.
-
-    Args:
-        text: YAML, or an iCalendar.
-        icalendar: which of both.
-        common: members that hold where an iCalendar names none.
-
-    Raises:
-        GPULeaseError: ``bad_calendar`` for an iCalendar that cannot be read.
-    """
-    if icalendar:
-        return [_complete({**(common or {}), **each}) for each in ics.from_ics(text)], []
+def read(text: str) -> tuple[list[dict[str, Any]], list[Finding]]:
+    """Return the bodies of every reservation, with every member, and the findings."""
     findings: list[Finding] = []
     root = compose(text, findings, "Begin with the key reservations.")
     if root is None:
@@ -50,6 +41,28 @@ def read(text: str, *, icalendar: bool = False, common: dict[str, Any] | None = 
     shared: dict[str, Any] = {key: top.text(key, "") for key in _COMMON if key in top.names}
     bodies = [_body(name, each, shared) for name, each in top.entries("reservations", KEYS)]
     return bodies, sorted(findings, key=lambda found: (found.line, found.column))
+
+
+def read_calendar(
+    text: str, now: datetime, *, zone: str = "", common: Mapping[str, Any] | None = None
+) -> ics_read.Read:
+    """Return the bodies of what an iCalendar holds, and what is left out of it.
+
+    A body has what the calendar says and no more: that a lab is an exam, say, it cannot say.
+
+    Args:
+        text: the calendar.
+        now: the present.
+        zone: of times that have none.
+        common: members that hold where the calendar names none.
+
+    Raises:
+        GPULeaseError: ``bad_calendar`` for one that cannot be read.
+    """
+    found = ics_read.from_ics(text, now, zone)
+    return replace(
+        found, reservations=[_complete({**(common or {}), **each}) for each in found.reservations]
+    )
 
 
 def _body(name: str, reader: Reader, shared: dict[str, Any]) -> dict[str, Any]:
@@ -82,7 +95,7 @@ def _complete(body: dict[str, Any]) -> dict[str, Any]:
             next_step="Give --group, --class and --seats for a calendar that does not say them.",
             status=422,
         )
-    return _whole(body)
+    return body
 
 
 def _whole(body: dict[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -28,15 +29,20 @@ def run(arguments: argparse.Namespace) -> int:
     """
     file: Path = arguments.file
     given = {"group": arguments.group, "gpu_class": arguments.gpu_class, "seats": arguments.seats}
-    bodies, findings = reservations_file.read(
-        _text(file),
-        icalendar=file.suffix == ".ics",
-        common={key: value for key, value in given.items() if value is not None},
-    )
-    for each in findings:
-        say(f"{file}:{each.line}:{each.column}: {each.message}\n    {each.next_step}")
-    if findings:
-        return 2
+    text = _text(file)
+    if file.suffix.lower() == ".ics" or text.lstrip("\ufeff\r\n ").startswith("BEGIN:VCALENDAR"):
+        common = {key: value for key, value in given.items() if value is not None}
+        zone = arguments.zone or ""
+        read = reservations_file.read_calendar(text, datetime.now(UTC), zone=zone, common=common)
+        bodies = read.reservations
+        for left_out in read.left_out:
+            say(f"left out: {left_out}")
+    else:
+        bodies, findings = reservations_file.read(text)
+        for each in findings:
+            say(f"{file}:{each.line}:{each.column}: {each.message}\n    {each.next_step}")
+        if findings:
+            return 2
     return asyncio.run(_apply(client_of(arguments.url), bodies, arguments))
 
 
@@ -94,14 +100,23 @@ def _line(what: str, found: dict[str, Any]) -> str:
     seen, problem = found["reservation"], found["problem"]
     if problem is not None:
         return f"{seen['name']}: does not fit. {problem['detail']}"
-    first = seen["windows"][0]["local_start"].replace("T", " ") if seen["windows"] else "none"
+    number = seen["windows_ahead"]
     line = f"{seen['name']}: {what}, {seen['seats']} x {seen['gpu_class']} for {seen['group']}, "
-    line += f"{seen['windows_ahead']} windows ahead, the first at {first}"
+    line += f"{number} window{'s' * (number != 1)} ahead"
+    if seen["windows"]:
+        line += f", the first at {_span(seen['windows'][0])} ({seen['zone']})"
     short = seen.get("short")
     notes = [f"{short['sentence']} {short['next_step']}"] if short else []
     notes += [f"left out {each['start']} ({each['why']})" for each in seen["skipped"]]
     notes += seen["notes"] + (["the series is longer than 18 months: cut"] if seen["cut"] else [])
     return "\n    ".join([line, *notes])
+
+
+def _span(window: dict[str, Any]) -> str:
+    """Say when a window is, with the day of its end where that is another."""
+    start, end = (window[name].replace("T", " ") for name in ("local_start", "local_end"))
+    day = f"{end[:10]} " if end[:10] != start[:10] else ""
+    return f"{start} to {day}{end[11:]}"
 
 
 def _text(file: Path) -> str:

@@ -389,3 +389,99 @@ async def test_a_reservation_goes_long_after_its_last_window_and_with_it_what_ha
     assert happened == []
     error = await refused(teacher.call("GET", f"reservations/{series['id']}"))
     assert error.status == 404
+
+
+def series(**changed):
+    return {"name": "series", "repeat": "FREQ=WEEKLY;COUNT=4", **changed}
+
+
+async def cancel_second(teacher, made):
+    one = {"window": {"at": f"{WEEK2}T14:00", "cancelled": True}}
+    return await teacher.call("PATCH", f"reservations/{made['id']}", one)
+
+
+@pytest.mark.parametrize(
+    ("change", "shown"),
+    [
+        ({"repeat": "FREQ=WEEKLY;COUNT=5"}, [DAY, WEEK3]),
+        ({"start": f"{DAY}T15:00", "end": "17:00"}, [DAY, WEEK3]),
+        ({"zone": "Europe/Paris"}, [DAY, WEEK3]),
+        (
+            {"start": f"{MONDAY + timedelta(days=1)}T14:00"},
+            [str(MONDAY + timedelta(days=n)) for n in (1, 15)],
+        ),
+        ({"start": f"{WEEK2}T14:00"}, [WEEK3]),
+    ],
+    ids=["longer", "later", "zone", "next day", "from the second week"],
+)
+async def test_a_window_that_was_cancelled_or_left_out_stays_so_when_its_series_changes(
+    site, change, shown
+):
+    teacher, week4 = prof(site), str(MONDAY + timedelta(weeks=3))
+    made = await book(teacher, **series(without=[week4]))
+    await cancel_second(teacher, made)
+    after = await teacher.call("PATCH", f"reservations/{made['id']}", change)
+    days = [w["local_start"][:10] for w in after["windows"]]
+    assert days[: len(shown)] == shown
+    assert week4 not in days
+    assert after["notes"] == []
+
+
+async def test_a_window_that_was_prolonged_moves_with_its_series(site):
+    teacher = prof(site)
+    made = await book(teacher, **series())
+    longer = {"window": {"at": f"{WEEK2}T14:00", "end": "16:30"}}
+    await teacher.call("PATCH", f"reservations/{made['id']}", longer)
+    after = await teacher.call("PATCH", f"reservations/{made['id']}", {"start": f"{DAY}T15:00"})
+    shown = [(w["local_start"][11:], w["local_end"][11:]) for w in after["windows"][:2]]
+    assert shown == [("15:00", "17:00"), ("15:00", "17:30")]
+    # Where it is said anew there is nothing of before.
+    whole = {"repeat": "", "start": f"{DAY}T09:00", "end": "10:00"}
+    after = await teacher.call("PATCH", f"reservations/{made['id']}", whole)
+    assert (len(after["windows"]), after["changed"]) == (1, [])
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"start": DAY}, "is no time that can be used"),
+        ({"end": "14:00"}, "that is not later"),
+        ({"zone": "right/Europe/Berlin"}, "There is no time zone"),
+        ({"zone": "localtime"}, "There is no time zone"),
+        ({"zone": "Berlin"}, "Did you mean Europe/Berlin?"),
+        ({"zone": "Europe/Berln"}, "Did you mean Europe/Berlin?"),
+        ({"gpu_class": "t4"}, "There is no class 't4'. Reserve one of: gpu."),
+        ({"lead": "5h"}, "A lead of 5 h is too long. At most 1 h is possible here."),
+    ],
+)
+async def test_a_slip_of_the_pen_is_refused_with_what_may_be_meant(site, changed, said):
+    assert said in str(await refused(book(prof(site), **changed)))
+
+
+async def test_what_may_not_be_meant_is_noted(site):
+    gap = MONDAY.replace(day=31)
+    gap -= timedelta(days=(gap.weekday() + 1) % 7)  # the last Sunday of March
+    extra = {"stu": "10m", "ann": "10m"}
+    names = {"named": ["stu", "stuu"], "extra_time": extra}
+    made = await book(prof(site), start=f"{gap}T02:30", end="05:00", **names)
+    assert made["notes"] == [
+        f"The clocks skip {gap:%a %d %b %Y} 02:30: that window begins at 03:30.",
+        "stuu is not in the group cs101.",
+        "ann is not in the group cs101.",
+    ]
+    admin = site.client(site.hub.admin_token())
+    nobody = await book(admin, group="cs999")
+    assert nobody["notes"] == ["Nobody is in the group cs999 at present."]
+
+
+async def test_of_several_the_one_that_is_wrong_is_named(site):
+    teacher, other = prof(site), {**LAB, "name": "other"}
+    bodies = {"reservations": [LAB, {**other, "start": "5.10.2026"}]}
+    error = await refused(teacher.call("POST", "reservations/check", bodies))
+    assert str(error).startswith("other: '5.10.2026' is no time that can be used.")
+    # Two of a name would be one, changed by the other.
+    error = await refused(
+        teacher.call("POST", "reservations/check", {"reservations": [LAB, other, LAB]})
+    )
+    assert error.reason == "name_taken"
+    assert "2 reservations of cs101 are called 'lab'." in str(error)

@@ -6,10 +6,17 @@ One that does not exist moves forward by the gap, an ambiguous one is the first 
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from zoneinfo import ZoneInfo
+from difflib import get_close_matches
+from typing import Final
+from zoneinfo import ZoneInfo, available_timezones
 
 from gpulease.errors import GPULeaseError
+
+#: Files beside the zones: this machine's own, and clocks that count leap seconds.
+_NO_NAMES: Final = frozenset({"localtime", "posixrules", "Factory"})
+_NO_FOLDERS: Final = ("right/", "posix/")
 
 
 def zone_of(name: str) -> ZoneInfo:
@@ -18,16 +25,38 @@ def zone_of(name: str) -> ZoneInfo:
     Raises:
         GPULeaseError: ``bad_calendar`` (422): there is no such zone.
     """
-    try:
-        return ZoneInfo(name)
-    except (LookupError, ValueError, OSError):  # unknown, a path, a folder of zones
-        raise GPULeaseError(
-            "bad_calendar",
-            f"There is no time zone {name!r}.",
-            next_step="Name one such as Europe/Berlin or America/New_York.",
-            numbers={"zone": name},
-            status=422,
-        ) from None
+    found = known_zone(name)
+    if found is not None:
+        return found
+    meant = _meant(name)
+    raise GPULeaseError(
+        "bad_calendar",
+        f"There is no time zone {name!r}.",
+        next_step=f"Did you mean {meant}?"
+        if meant
+        else "Name one such as Europe/Berlin or America/New_York.",
+        numbers={"zone": name},
+        status=422,
+    )
+
+
+def known_zone(name: str) -> ZoneInfo | None:
+    """Return the zone of an IANA name, ``None`` where there is none."""
+    if name not in _NO_NAMES and not name.startswith(_NO_FOLDERS):
+        with suppress(LookupError, ValueError, OSError):  # unknown, a path, a folder of zones
+            return ZoneInfo(name)
+    return None
+
+
+def _meant(name: str) -> str:
+    """Return the zone that a slip of the pen was, ``""`` where none is near."""
+    # Not Etc/GMT+1, which is an hour west of Greenwich.
+    known = (z for z in sorted(available_timezones() - _NO_NAMES) if not z.startswith("Etc/"))
+    zones = {zone.lower(): zone for zone in known}
+    cities = {zone.rpartition("/")[2]: zone for zone in zones if "/" in zone}
+    typed = name.strip().lower().replace(" ", "_")
+    near = get_close_matches(typed, [*zones, *cities], n=1, cutoff=0.8)
+    return zones[cities.get(near[0], near[0])] if near else ""
 
 
 def instant(wall: datetime, zone: ZoneInfo) -> datetime:

@@ -81,7 +81,8 @@ def expand(calendar: Calendar, closures: Sequence[Closure] = ()) -> Expanded:
     if calendar.end <= calendar.start:
         raise GPULeaseError(
             "bad_calendar",
-            f"The window ends ({calendar.end:%H:%M}) before it begins ({calendar.start:%H:%M}).",
+            f"The window begins at {calendar.start:%d %b %Y %H:%M} and ends at "
+            f"{calendar.end:%d %b %Y %H:%M}: that is not later.",
             next_step="For a window over midnight write the end with its date.",
             status=422,
         )

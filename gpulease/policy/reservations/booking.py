@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Final
 
 from gpulease.errors import GPULeaseError
 from gpulease.policy.calendar import Occurrence, wall_clock, zone_of
@@ -31,6 +31,10 @@ from gpulease.policy.reservations.offers import (
 )
 from gpulease.policy.units import say_day, say_duration, say_moment
 from gpulease.texts import Text, counted, joined
+
+#: Seconds of a reservation's own lead, where the site's is not longer: GPUs that are kept free
+#: before a window are in nobody's sum of GPU-hours.
+LEAD_MOST: Final = 3600.0
 
 
 def pool_of(policy: PolicyDocument, reservation: Reservation) -> str:
@@ -173,6 +177,14 @@ def _refuse_members(wanted: Reservation, policy: PolicyDocument) -> None:
             Text("Reserve a class of whole GPUs."),
         )
     terms, classes = policy.reservations, allowed_classes(policy, wanted.group)
+    if wanted.gpu_class not in classes and gpu_class is None:
+        raise refused(
+            Text("There is no class '{name}'.", name=wanted.gpu_class),
+            Text("Reserve one of: {names}.", names=", ".join(classes))
+            if classes
+            else Text("Ask an admin."),
+            classes=list(classes),
+        )
     if wanted.gpu_class not in classes:
         raise refused(
             Text(
@@ -206,6 +218,12 @@ def _refuse_members(wanted: Reservation, policy: PolicyDocument) -> None:
             ),
             least=terms.idle_least,
             most=terms.idle_most,
+        )
+    if wanted.lead is not None and wanted.lead > max(terms.lead, LEAD_MOST):
+        raise refused(
+            Text("A lead of {time} is too long.", time=say_duration(wanted.lead)),
+            Text("At most {time} is possible here.", time=say_duration(max(terms.lead, LEAD_MOST))),
+            most=max(terms.lead, LEAD_MOST),
         )
     for person, more in wanted.extra_time:
         if more > terms.extra_time:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from gpulease.errors import GPULeaseError
@@ -19,6 +19,7 @@ from gpulease.policy.reservations.seats import effective
 from gpulease.policy.reservations.shortage import Shortage, shortage
 from gpulease.service.hubs.api import HubUnreachableError
 from gpulease.service.reservations.expansion import expanded
+from gpulease.service.reservations.notes import notes_of
 
 log = logging.getLogger(__name__)
 
@@ -27,13 +28,15 @@ log = logging.getLogger(__name__)
 class Outcome:
     """A reservation as it is or would be, with what its calendar gave.
 
-    ``problem``: why not; ``short``: how it has fewer seats than people, or than it reserves.
+    ``problem``: why not; ``short``: how it has fewer seats than people, or than it reserves;
+    ``notes``: what may be a slip of the pen.
     """
 
     reservation: Reservation
     expanded: Expanded
     problem: GPULeaseError | None = None
     short: Shortage | None = None
+    notes: tuple[str, ...] = ()
 
 
 class Checks:
@@ -76,22 +79,30 @@ class Checks:
         await asyncio.to_thread(
             booking.check, whole, others, policy, pools=pools, now=now, before=before
         )
-        return Outcome(whole, found, short=await self._short(whole, others, pools))
+        roster = await self._roster(whole.group)
+        short = self._short(whole, others, pools, whole.named or roster or ())
+        return Outcome(whole, found, short=short, notes=tuple(notes_of(whole, found, roster)))
 
-    async def _short(
-        self, reservation: Reservation, others: Iterable[Reservation], pools: Mapping[str, Pool]
+    async def _roster(self, group: str) -> Sequence[str] | None:
+        """Return a group's members, ``None`` where the hub does not say."""
+        try:
+            return await self._members(group)
+        except HubUnreachableError as error:
+            log.warning("the members of %s are not known: %s", group, error)
+            return None
+
+    def _short(
+        self,
+        reservation: Reservation,
+        others: Iterable[Reservation],
+        pools: Mapping[str, Pool],
+        people: Sequence[str],
     ) -> Shortage | None:
         """Return what its first window to come lacks."""
         snapshot = self._snapshot()
         ahead = [w for w in booking.windows(snapshot.policy, reservation) if w.end > snapshot.now]
         if not ahead:
             return None
-        people: Collection[str] = reservation.named
-        if not people:
-            try:
-                people = await self._members(reservation.group)
-            except HubUnreachableError as error:  # then nobody counts them
-                log.warning("the members of %s are not known: %s", reservation.group, error)
         planned = snapshot.capacity_known and any(w.key == ahead[0].key for w in snapshot.windows)
         seats = effective(snapshot, ahead[0], snapshot.now) if planned else reservation.seats
         return shortage(

@@ -7,6 +7,7 @@ Owns the order "checked, stored, then true", one change at a time.  Refuses to d
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -32,6 +33,7 @@ from gpulease.service.schemas.reservation_bodies import (
 )
 from gpulease.store import key_reused
 from gpulease.store.reservations import ReservationEvent, drop
+from gpulease.texts import Text, joined
 
 #: Reservations that are taken away in one transaction.
 AT_ONCE = 50
@@ -193,25 +195,33 @@ class Reservations:
         Raises:
             GPULeaseError: ``may_not_reserve``, and ``bad_calendar`` of what cannot be read.
         """
-        there, found, now = self.all(), [], self._snapshot().now
+        _refuse_twice(bodies)
+        there, found = self.all(), []
         for number, body in enumerate(bodies):
-            before = self.named(body.group, body.name)
-            self.rights.allow(asker, body, before)
-            if before is None:
-                wanted = made(body, f"check-{number}", asker.name, now)
-            else:
-                wanted = changed(before, body, now)
             try:
-                outcome = await self.checks.checked(wanted, before, there)
+                outcome = await self._check(asker, body, f"check-{number}", there)
             except GPULeaseError as error:
-                occurrences = await expanded(wanted.calendar, self._policy().reservations.closures)
-                wanted = replace(wanted, closed=occurrences.skipped)
-                outcome = Outcome(wanted, occurrences, error)
-            else:
-                rest = [each for each in there if each.id != wanted.id]
+                raise _of(body.name, error) if len(bodies) > 1 else error from None
+            if outcome.problem is None:
+                rest = [each for each in there if each.id != outcome.reservation.id]
                 there = [*rest, outcome.reservation]
             found.append(outcome)
         return found
+
+    async def _check(
+        self, asker: Asker, body: ReservationBody, new_id: str, there: Sequence[Reservation]
+    ) -> Outcome:
+        before, now = self.named(body.group, body.name), self._snapshot().now
+        self.rights.allow(asker, body, before)
+        if before is None:
+            wanted = made(body, new_id, asker.name, now)
+        else:
+            wanted = changed(before, body, now)
+        try:
+            return await self.checks.checked(wanted, before, there)
+        except GPULeaseError as error:
+            occurrences = await expanded(wanted.calendar, self._policy().reservations.closures)
+            return Outcome(replace(wanted, closed=occurrences.skipped), occurrences, error)
 
     async def bring(
         self, asker: Asker, bodies: Sequence[ReservationBody], *, dry_run: bool
@@ -293,3 +303,28 @@ class Reservations:
                 next_step="Change that one, or choose another name.",
                 status=409,
             )
+
+
+def _refuse_twice(bodies: Sequence[ReservationBody]) -> None:
+    """Refuse two reservations of one name: the second would be a change of the first."""
+    names = Counter((body.group, body.name) for body in bodies)
+    (group, name), times = names.most_common(1)[0]
+    if times > 1:
+        raise GPULeaseError(
+            "name_taken",
+            Text(
+                "{n} reservations of {group} are called '{name}'.", n=times, group=group, name=name
+            ),
+            next_step=Text("Give each a name of its own."),
+            status=409,
+        )
+
+
+def _of(name: str, error: GPULeaseError) -> GPULeaseError:
+    return GPULeaseError(
+        error.reason,
+        joined(f"{name}:", error.sentence),
+        next_step=error.next_step,
+        numbers=error.numbers,
+        status=error.status,
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Literal, cast
 
@@ -30,6 +31,7 @@ def reservation_view(
     since: datetime | None = None,
     expanded: Expanded | None = None,
     short: Shortage | None = None,
+    notes: Sequence[str] = (),
 ) -> ReservationView:
     """Return a reservation; people's names, time-outs and addresses are for those who manage it.
 
@@ -41,6 +43,7 @@ def reservation_view(
         since: all windows that end after it instead, be they over.
         expanded: what its calendar gave, where that was just worked out.
         short: what it lacks, where that was just worked out.
+        notes: what may not be meant, where that was just worked out.
     """
     every = booking.windows(snapshot.policy, reservation)
     ahead = [w for w in every if w.last_end > snapshot.now]
@@ -65,9 +68,7 @@ def reservation_view(
     if expanded is not None:
         found["cut"] = expanded.cut
         found["short"] = short.to_json() if short is not None else None
-        found["notes"] = [
-            Text("Nothing is planned at {at}.", at=say_moment(at)) for at in expanded.missed
-        ]
+        found["notes"] = list(notes)
     return cast("ReservationView", found)  # most members are the body's, where they stand once
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
 from gpulease.errors import GPULeaseError
 from gpulease.policy.calendar import ics
-from gpulease.policy.calendar.ics import MAX_TEXT
+from gpulease.policy.calendar.ics_read import MAX_TEXT
 from gpulease.policy.reservations import booking
 from gpulease.policy.reservations.attendance import as_csv
 from gpulease.service.reservations.checks import Outcome
@@ -45,6 +46,7 @@ class _Handler(BaseHandler):
             manages=self.services.reservations.rights.may_manage(self.asker, outcome.reservation),
             expanded=outcome.expanded,
             short=outcome.short,
+            notes=outcome.notes,
         )
 
     def checked(self, found: Sequence[Outcome]) -> dict[str, Any]:
@@ -127,11 +129,12 @@ class ReservationCalendar(_Handler):
         One of a name that the group has already is changed.
         """
         body = self.parse(CalendarBody)
-        brought = body.reservations()
+        now = self.services.loop.snapshot().now
+        brought, left_out = await asyncio.to_thread(body.reservations, now)
         found, done = await self.services.reservations.bring(
             self.asker, brought, dry_run=body.dry_run
         )
-        self.answer({"done": done, **self.checked(found)})
+        self.answer({"done": done, "left_out": left_out, **self.checked(found)})
 
 
 class ReservationAttendance(BaseHandler):

@@ -6,6 +6,7 @@ Times are written as people read them off a wall: ``2026-03-02T14:00``, with the
 from __future__ import annotations
 
 import hashlib
+import re
 import secrets
 from dataclasses import replace
 from datetime import date, datetime, time, timedelta
@@ -16,7 +17,7 @@ from pydantic import BeforeValidator, Field, ValidationError
 from gpulease import reservations_file
 from gpulease.errors import GPULeaseError
 from gpulease.policy.calendar import Calendar, Changed, repetition, wall_clock, wall_text, zone_of
-from gpulease.policy.calendar.ics import MAX_TEXT
+from gpulease.policy.calendar.ics_read import MAX_TEXT
 from gpulease.policy.calendar.reservation import Reservation
 from gpulease.policy.projects import ADDRESS
 from gpulease.policy.units import parse_duration
@@ -52,6 +53,15 @@ class WindowBody(Body):
     end_now: bool = False
 
 
+class MovedBody(Body):
+    """One window that is not as the rule has it; ``at`` is when the rule begins it."""
+
+    at: _Moment
+    start: _Moment | None = None
+    end: _Moment | None = None
+    cancelled: bool = False
+
+
 class ChangeBody(Body):
     """Change a reservation: ``PATCH reservations/{id}``; what is not named stays."""
 
@@ -73,6 +83,7 @@ class ChangeBody(Body):
     lead: _Duration | None = None
     grace: _Duration | None = None
     contact: Annotated[list[_Address], Field(max_length=10)] | None = None
+    changed: Annotated[list[MovedBody], Field(max_length=400)] | None = None
     window: WindowBody | None = None
     base_version: int | None = None
 
@@ -101,25 +112,26 @@ class CheckBody(Body):
 class CalendarBody(Body):
     """An iCalendar whose events are to be reserved: ``POST reservations.ics``.
 
-    ``group``, ``gpu_class`` and ``seats`` hold where it does not say them.
+    ``group``, ``gpu_class``, ``seats`` and ``zone`` hold where it does not say them.
     """
 
     calendar: Annotated[str, Field(min_length=1, max_length=MAX_TEXT)]
     group: Annotated[str, Field(min_length=1, max_length=255)] | None = None
     gpu_class: Annotated[str, Field(min_length=1, max_length=64)] | None = None
     seats: Annotated[int, Field(ge=1, le=100000)] | None = None
+    zone: Annotated[str, Field(max_length=64)] = ""
     dry_run: bool = True
 
-    def reservations(self) -> list[ReservationBody]:
-        """Return what its events are.
+    def reservations(self, now: datetime) -> tuple[list[ReservationBody], list[str]]:
+        """Return what its events are, and in words what is left out.
 
         Raises:
             GPULeaseError: ``bad_calendar`` (422).
         """
         common = self.model_dump(include={"group", "gpu_class", "seats"}, exclude_none=True)
-        bodies, _ = reservations_file.read(self.calendar, icalendar=True, common=common)
+        found = reservations_file.read_calendar(self.calendar, now, zone=self.zone, common=common)
         try:
-            return [ReservationBody.model_validate(each) for each in bodies]
+            bodies = [ReservationBody.model_validate(each) for each in found.reservations]
         except ValidationError as error:
             first = error.errors()[0]
             member = ".".join(map(str, first["loc"]))
@@ -129,6 +141,7 @@ class CalendarBody(Body):
                 next_step="Change the event, or write the reservations as YAML.",
                 status=422,
             ) from None
+        return bodies, found.left_out
 
 
 def id_of(who: str, key: str, body: ReservationBody) -> str:
@@ -183,6 +196,8 @@ def changed(before: Reservation, body: ChangeBody, now: datetime) -> Reservation
     if given.get("extra_time") is not None:
         plain["extra_time"] = tuple(sorted(given["extra_time"].items()))
     calendar = _calendar(before.calendar, body)
+    if body.changed is not None:
+        calendar = replace(calendar, changed=tuple(_moved(calendar, each) for each in body.changed))
     if body.window is not None:
         calendar = _window(before, calendar, body.window, now)
     return replace(before, calendar=calendar, **plain)
@@ -201,12 +216,55 @@ def _calendar(before: Calendar, body: ChangeBody) -> Calendar:
     )
     zone_of(found.zone)
     if (found.start, found.repeat, found.zone) != (before.start, before.repeat, before.zone):
-        found = replace(found, changed=())  # what they changed are no dates of it any more
+        found = _followed(before, found)
     if body.also is not None:
         found = replace(found, also=tuple(moment(each, start) for each in body.also))
     if body.without is not None:
         found = replace(found, without=tuple(moment(each, start) for each in body.without))
     return found
+
+
+def _followed(before: Calendar, after: Calendar) -> Calendar:
+    """Return a calendar whose exceptions go with its dates: a lab that was cancelled stays so when
+    its series is prolonged, or moved to another hour or day of the week.
+    """
+    if not (before.repeat and after.repeat):
+        return replace(after, changed=())  # one window, which has just been said anew
+    by_day = [re.findall(r"BYDAY=[^;]+", each.repeat) for each in (before, after)]
+    days = (after.start.date() - before.start.date()).days
+    weekly = "FREQ=WEEKLY" in after.repeat and (by_day[0] != by_day[1] or not by_day[1])
+    days = (days + 3) % 7 - 3 if weekly else 0  # it is the same week
+
+    def follow(at: datetime) -> datetime:
+        clock = after.start.time() if at.time() == before.start.time() else at.time()
+        return datetime.combine(at.date() + timedelta(days=days), clock)
+
+    def with_its_date(one: Changed) -> Changed:
+        at = follow(one.original)
+        if one.start != one.original or one.end is None:  # cancelled, or at a time of its own
+            return replace(one, original=at)
+        return Changed(at, at, at + (one.end - one.start))
+
+    return replace(
+        after,
+        also=tuple(map(follow, before.also)),
+        without=tuple(map(follow, before.without)),
+        changed=tuple(map(with_its_date, before.changed)),
+    )
+
+
+def _moved(calendar: Calendar, body: MovedBody) -> Changed:
+    at = moment(body.at, calendar.start)
+    if body.cancelled:
+        return Changed(at)
+    start = at if body.start is None else moment(body.start, at)
+    length = calendar.end - calendar.start
+    end = start + length if body.end is None else moment(body.end, start)
+    if end <= start:
+        raise GPULeaseError(
+            "bad_calendar", f"The window of {at:%d %b %Y} ends before it begins.", status=422
+        )
+    return Changed(at, start, end)
 
 
 def _window(before: Reservation, calendar: Calendar, body: WindowBody, now: datetime) -> Calendar:
@@ -238,8 +296,8 @@ def _window(before: Reservation, calendar: Calendar, body: WindowBody, now: date
 def moment(text: str, beside: datetime | None = None) -> datetime:
     """Return a time of the wall clock.
 
-    A date alone is at the time of ``beside``; a time alone is its day, or the next one where it
-    would be before it.
+    Beside another, a date alone is at that one's time; a time alone is on its day, or on the next
+    one where it would be before it.
 
     Raises:
         GPULeaseError: ``bad_calendar`` (422).
@@ -249,11 +307,13 @@ def moment(text: str, beside: datetime | None = None) -> datetime:
         if beside is not None and "-" not in plain:
             clock = time.fromisoformat(plain)
             at = datetime.combine(beside.date(), clock)
-            at = at if at > beside else at + timedelta(days=1)
+            at = at if at >= beside else at + timedelta(days=1)
         elif beside is not None and len(plain) == len("2026-01-01"):
             at = datetime.combine(date.fromisoformat(plain), beside.time())
-        else:
+        elif "T" in plain:
             at = datetime.fromisoformat(plain)
+        else:
+            raise _no_moment(text)  # a day: a lab from midnight on is not what was meant
     except (ValueError, OverflowError):
         raise _no_moment(text) from None
     if at.tzinfo is not None or not 2000 <= at.year <= 2200:
@@ -286,6 +346,9 @@ def body_of(reservation: Reservation) -> dict[str, Any]:
         "repeat": calendar.repeat,
         "also": [wall_text(at) for at in calendar.also],
         "without": [wall_text(at) for at in calendar.without],
+        "changed": [
+            moved_view(each) for each in sorted(calendar.changed, key=lambda each: each.original)
+        ],
         "seats_per_person": reservation.seats_per_person,
         "named": list(reservation.named),
         "managers": list(reservation.managers),
@@ -296,3 +359,11 @@ def body_of(reservation: Reservation) -> dict[str, Any]:
         "grace": reservation.grace,
         "contact": list(reservation.contact),
     }
+
+
+def moved_view(changed: Changed) -> dict[str, Any]:
+    """Return the change of one window as it is sent."""
+    at = wall_text(changed.original)
+    if changed.start is None or changed.end is None:
+        return {"at": at, "cancelled": True}
+    return {"at": at, "start": wall_text(changed.start), "end": wall_text(changed.end)}

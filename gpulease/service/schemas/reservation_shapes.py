@@ -31,6 +31,15 @@ class Skipped(TypedDict):
     why: str
 
 
+class MovedView(TypedDict):
+    """One window that is not as the rule has it."""
+
+    at: str
+    start: NotRequired[str]
+    end: NotRequired[str]
+    cancelled: NotRequired[bool]
+
+
 class ShortView(TypedDict):
     """How the first window to come has too few seats, and what would help."""
 
@@ -66,6 +75,7 @@ class ReservationView(TypedDict):
     repeat: str
     also: list[str]
     without: list[str]
+    changed: list[MovedView]
     seats_per_person: int
     exam: bool
     named: NotRequired[list[str]]
@@ -102,6 +112,7 @@ class ReservationsBrought(TypedDict):
 
     done: bool
     fits: bool
+    left_out: list[str]
     items: list[ReservationChecked]
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from gpulease.errors import GPULeaseError
 from gpulease.policy.calendar import Calendar, Changed, Closure, Occurrence, expand, ics
+from gpulease.policy.calendar.ics_read import from_ics
 from gpulease.policy.calendar.reservation import ReservationTerms
 from gpulease.policy.reservations.anew import expanded_anew, what_changed
 from gpulease.policy.reservations.booking import check, fits_beside
@@ -116,4 +117,4 @@ def test_windows_follow_when_the_rules_of_their_zone_change():
 def test_a_calendar_program_sees_no_lab_on_a_closed_day_and_none_is_lost_by_reading_it_again():
     text = ics.to_ics([lab()])
     assert "EXDATE;TZID=Europe/Berlin;X-GPULEASE-CLOSED=TRUE:20260311T140000" in text
-    assert ics.from_ics(text)[0]["without"] == []
+    assert from_ics(text, NOW).reservations[0]["without"] == []

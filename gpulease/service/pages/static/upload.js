@@ -3,6 +3,7 @@ import * as api from "./api.js";
 import { Checking } from "./checking.js";
 import { announce, clearAlert, h, update } from "./dom.js";
 import { _, _n } from "./texts.js";
+import { HERE } from "./zones.js";
 
 const $ = (id) => document.getElementById(`upload-${id}`);
 
@@ -12,7 +13,7 @@ export function uploading(done) {
 
   async function bring(dryRun) {
     const file = $("file").files[0];
-    const body = { calendar: await file.text(), group, gpu_class: $("class").value, seats: $("seats").valueAsNumber, dry_run: dryRun };
+    const body = { calendar: await file.text(), group, gpu_class: $("class").value, seats: $("seats").valueAsNumber, zone: HERE, dry_run: dryRun };
     return api.post("reservations.ics", body);
   }
 
@@ -27,6 +28,12 @@ export function uploading(done) {
     return h("p", { class: fits ? "mb-1" : "gl-fits-not mb-1" }, h("strong", {}, reservation.title || reservation.name), ": ", said);
   }
 
+  function lines(found) {
+    const { items, left_out: leftOut } = found;
+    const beside = leftOut.length ? [h("p", { class: "gl-hint mb-1" }, _("Left out: {events}.", { events: leftOut.join("; ") }))] : [];
+    return [...items.map(line), ...beside];
+  }
+
   const refused = (error) => {
     if (!(error instanceof api.Refusal)) throw error;
     show(false, [h("p", { class: "gl-fits-not" }, error.sentence, " ", error.nextStep)]);
@@ -34,7 +41,7 @@ export function uploading(done) {
 
   const checking = new Checking($("dialog"), {
     ask: async () => ($("file").files.length && $("seats").checkValidity() ? bring(true) : null),
-    show: (found) => show(found.fits, found.items.map(line)),
+    show: (found) => show(found.fits, lines(found)),
     refused,
   });
 
@@ -44,7 +51,7 @@ export function uploading(done) {
     try {
       const found = await bring(false);
       if (!found.done) {
-        show(false, found.items.map(line));
+        show(false, lines(found));
         return;
       }
       $("dialog").close();

@@ -1,0 +1,168 @@
+"""Calendars as Google, Outlook and Apple write them: what is read, and what is left out."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from gpulease.errors import GPULeaseError
+from gpulease.policy.calendar.ics_read import MAX_EVENTS, from_ics
+
+NOW = datetime(2026, 11, 25, tzinfo=UTC)
+
+
+def calendar(*events: str, head: str = "") -> str:
+    body = "".join(f"BEGIN:VEVENT\n{event.strip()}\nEND:VEVENT\n" for event in events)
+    return f"BEGIN:VCALENDAR\nVERSION:2.0\n{head.lstrip()}{body}END:VCALENDAR\n"
+
+
+BERLIN = """
+BEGIN:VTIMEZONE
+TZID:{name}
+BEGIN:STANDARD
+DTSTART:16011028T030000
+RRULE:FREQ=YEARLY;BYDAY=-1SU;BYMONTH=10
+TZOFFSETFROM:+0200
+TZOFFSETTO:+0100
+END:STANDARD
+BEGIN:DAYLIGHT
+DTSTART:16010325T020000
+RRULE:FREQ=YEARLY;BYDAY=-1SU;BYMONTH=3
+TZOFFSETFROM:+0100
+TZOFFSETTO:+0200
+END:DAYLIGHT
+END:VTIMEZONE
+"""
+GOOGLE = """
+DTSTART;TZID=Europe/Berlin:20261130T140000
+DTEND;TZID=Europe/Berlin:20261130T160000
+RRULE:FREQ=WEEKLY;WKST=MO;UNTIL=20270228T225959Z;BYDAY=MO
+EXDATE;TZID=Europe/Berlin:20261221T140000
+EXDATE:20261228T130000Z
+UID:abc123@google.com
+STATUS:CONFIRMED
+SUMMARY:GPU lab
+"""
+MOVED = """
+DTSTART;TZID=Europe/Berlin:20261208T100000
+DTEND;TZID=Europe/Berlin:20261208T120000
+UID:abc123@google.com
+RECURRENCE-ID;TZID=Europe/Berlin:20261207T140000
+SUMMARY:GPU lab
+"""
+CANCELLED = """
+DTSTART;TZID=Europe/Berlin:20261214T140000
+DTEND;TZID=Europe/Berlin:20261214T160000
+UID:abc123@google.com
+RECURRENCE-ID:20261214T130000Z
+STATUS:CANCELLED
+SUMMARY:GPU lab
+"""
+OUTLOOK = """
+SUMMARY;LANGUAGE=de:KI
+DTSTART;TZID="{name}":20261202T100000
+DTEND;TZID="{name}":20261202T120000
+RRULE:FREQ=WEEKLY;COUNT=6;BYDAY=WE
+UID:o1
+"""
+FLOATING = "UID:f1\nSUMMARY:Late\nDTSTART:20261204T100000\nDURATION:PT1H30M"
+HOLIDAY = "UID:h1\nSUMMARY:Christmas\nDTSTART;VALUE=DATE:20261224\nDTEND;VALUE=DATE:20261227"
+SINGLE = "UID:{n}\nSUMMARY:Lab\nDTSTART:{day}T130000Z\nDTEND:{day}T150000Z"
+
+
+def test_a_series_of_google_with_a_moved_a_cancelled_and_left_out_windows():
+    (found,) = from_ics(calendar(GOOGLE, MOVED, CANCELLED), NOW).reservations
+    assert (found["name"], found["zone"]) == ("GPU lab", "Europe/Berlin")
+    assert found["without"] == ["2026-12-21T14:00:00", "2026-12-28T14:00:00"]
+    moved = {"start": "2026-12-08T10:00:00", "end": "2026-12-08T12:00:00"}
+    assert found["changed"] == [
+        {"at": "2026-12-07T14:00:00", **moved},
+        {"at": "2026-12-14T14:00:00", "cancelled": True},
+    ]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "W. Europe Standard Time",
+        "(UTC+01:00) Amsterdam, Berlin, Bern, Rome, Stockholm, Vienna",
+        "/mozilla.org/20050126_1/Europe/Berlin",
+        "Customized Time Zone: Berlin",
+    ],
+)
+def test_zones_of_outlook_and_others_are_known(name):
+    text = calendar(OUTLOOK.format(name=name), head=BERLIN.format(name=name))
+    (found,) = from_ics(text, NOW).reservations
+    assert (found["zone"], found["start"]) == ("Europe/Berlin", "2026-12-02T10:00:00")
+
+
+def test_a_zone_is_known_by_its_clocks_and_by_nothing_else():
+    head = BERLIN.format(name="Ours").replace("+0200", "+0245")  # no such clock on earth
+    with pytest.raises(GPULeaseError, match="KI: its time zone 'Ours' is not known"):
+        from_ics(calendar(OUTLOOK.format(name="Ours"), head=head), NOW)
+    with pytest.raises(GPULeaseError, match="KI: its time zone 'Ours' is not known"):
+        from_ics(calendar(OUTLOOK.format(name="Ours")), NOW)
+
+
+def test_times_without_a_zone_are_of_the_calendars_or_of_the_one_given():
+    with pytest.raises(GPULeaseError, match="Late: its times are of no time zone"):
+        from_ics(calendar(FLOATING), NOW)
+    (found,) = from_ics(calendar(FLOATING), NOW, "Europe/Paris").reservations
+    assert (found["zone"], found["end"]) == ("Europe/Paris", "2026-12-04T11:30:00")
+    head = "X-WR-TIMEZONE:America/New_York\n"
+    (found,) = from_ics(calendar(FLOATING, head=head), NOW, "Europe/Paris").reservations
+    assert found["zone"] == "America/New_York"
+    # A single event in UTC is shown as the clocks of the calendar have it, at the same instant.
+    event = SINGLE.format(n=1, day="20261201")
+    (found,) = from_ics(calendar(event, head=head), NOW).reservations
+    assert (found["zone"], found["start"]) == ("America/New_York", "2026-12-01T08:00:00")
+
+
+def test_days_cancelled_events_and_what_is_over_are_left_out_and_said():
+    events = [SINGLE.format(n=n, day="20250302") for n in range(MAX_EVENTS + 1)]
+    weekly = SINGLE.format(n="w", day="20250302") + "\nRRULE:FREQ=WEEKLY;"
+    events += [weekly + "COUNT=10", weekly + "UNTIL=20260101T000000Z"]
+    gone = SINGLE.format(n="c", day="20261201") + "\nSTATUS:CANCELLED"
+    read = from_ics(calendar(GOOGLE, HOLIDAY, gone, *events), NOW)
+    assert [each["name"] for each in read.reservations] == ["GPU lab"]
+    assert read.left_out == [
+        "Christmas (Thu 24 Dec 2026): it is of whole days",
+        f"{MAX_EVENTS + 3} events that are over",
+        "1 that is cancelled",
+    ]
+    with pytest.raises(GPULeaseError, match="nothing to reserve: Christmas"):
+        from_ics(calendar(HOLIDAY), NOW)
+
+
+def test_events_of_one_name_are_reservations_of_their_own():
+    events = [SINGLE.format(n=n, day=day) for n, day in enumerate(("20261203", "20261201"))]
+    found = from_ics(calendar(*events), NOW).reservations
+    assert [(each["name"], each["start"][:10]) for each in found] == [
+        ("Lab 2", "2026-12-03"),
+        ("Lab", "2026-12-01"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("BEGIN:VCALENDAR", "hello", "no iCalendar"),
+        ("DTEND", "X-END", "Lab: it says not when it ends"),
+        ("DTSTART", "X-START", "Lab: it says not when it begins"),
+        ("UID:1", "RDATE;VALUE=PERIOD:20261202T100000Z/PT1H", "Lab: periods cannot be read"),
+        ("UID:1", "RRULE:FREQ=WEEKLY\nRRULE:FREQ=DAILY", "Lab: it has several repetitions"),
+        ("VEVENT", "VTODO", "holds no event"),
+        ("DTEND:20261201T150000Z", "DTEND;VALUE=DATE:20261202", "Lab: .*ends with a day"),
+    ],
+)
+def test_a_calendar_that_cannot_be_reserved_is_refused_with_the_event(old, new, said):
+    text = calendar(SINGLE.format(n=1, day="20261201"))
+    assert from_ics(text, NOW).reservations[0]["start"] == "2026-12-01T13:00:00"
+    with pytest.raises(GPULeaseError, match=said) as caught:
+        from_ics(text.replace(old, new), NOW)
+    assert caught.value.reason == "bad_calendar"
+
+
+def test_a_zone_whose_clocks_never_stop_changing_is_read_all_the_same():
+    head = BERLIN.format(name="Ours, Berlin").replace("FREQ=YEARLY", "FREQ=SECONDLY")
+    (found,) = from_ics(calendar(OUTLOOK.format(name="Ours, Berlin"), head=head), NOW).reservations
+    assert found["zone"] == "Europe/Berlin"
