@@ -263,3 +263,54 @@ async def test_a_method_reaches_nothing_that_is_not_meant_for_it(
     response = await send(site, site.hub.page_token("stu"), method, path, None)
     assert response.code == 405
     assert method not in response.headers["Allow"].split(", ")
+
+
+LAB = {
+    "name": "lab",
+    "group": "cs101",
+    "gpu_class": "gpu",
+    "seats": 1,
+    "start": "2026-10-05T14:00",
+    "end": "16:00",
+    "zone": "UTC",
+}
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "said"),
+    [
+        ("leases", {"count": 0}, "count: it must be at least 1."),
+        ("leases", {"count": "1"}, "count: it must be a whole number."),
+        (
+            "leases",
+            {"gpu_clas": "a"},
+            "gpu_clas: there is no such member. Did you mean 'gpu_class'?",
+        ),
+        ("leases", [], "The body: it must be an object."),
+        (
+            "reservations",
+            {**LAB, "seat": 2},
+            "seat: there is no such member. Did you mean 'seats'?",
+        ),
+        ("reservations", {**LAB, "contact": ["me"]}, "contact.0: it must be an e-mail address."),
+        ("reservations", {**LAB, "title": "a\nb"}, "title: it must be one line."),
+        ("reservations", {**LAB, "name": ""}, "name: it must not be empty."),
+        ("reservations", {**LAB, "exam": "yes"}, "exam: it must be true or false."),
+        ("reservations", {"name": "lab"}, "gpu_class: it is missing."),
+        (
+            "reservations/check",
+            {"reservations": [LAB, {**LAB, "name": "b", "end": "4"}]},
+            "reservations.1 (b).end: it must have at least 4 characters.",
+        ),
+        ("runs", {"notebook": "train.py"}, "notebook: it must be the path of a notebook (.ipynb)."),
+        (
+            "runs",
+            {"notebook": "a.ipynb", "on_loss": "go"},
+            "on_loss: it must be 'fail' or 'restart'.",
+        ),
+    ],
+)
+async def test_what_is_wrong_is_said_in_words_for_people(site, path, body, said) -> None:
+    token = site.hub.token("prof", "custom:gpulease:reserve", "custom:gpulease:request")
+    answer = await send(site, token, "POST", path, json.dumps(body))
+    assert (answer.code, problem(answer)["detail"]) == (422, said)

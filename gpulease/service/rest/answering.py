@@ -21,7 +21,7 @@ from gpulease.errors import PROBLEM_TYPE, GPULeaseError
 from gpulease.service.languages import answer_in, language_of, problem_in
 from gpulease.service.logs import reference
 from gpulease.service.parts import Services
-from gpulease.service.schemas.bodies import problem_of
+from gpulease.service.schemas.problems import near, place, problem_of
 from gpulease.service.schemas.queries import PageQuery
 
 log = logging.getLogger(__name__)
@@ -178,7 +178,7 @@ class Answers(RequestHandler):
         try:
             return reader(model).validate_python(found)
         except ValidationError as error:
-            raise _invalid("invalid_body", "The body", error) from None
+            raise _invalid("invalid_body", "The body", error, reader(model), found) from None
 
     def query(self, model: type[M]) -> M:
         """Return what stands in the address's query as ``model``; nothing may stand there twice.
@@ -195,7 +195,7 @@ class Answers(RequestHandler):
         try:
             return reader(model).validate_python(single)
         except ValidationError as error:
-            raise _invalid("invalid_query", "The query", error) from None
+            raise _invalid("invalid_query", "The query", error, reader(model), single) from None
 
     def repeat_key(self) -> str:
         """Return the key by which a repeat is known, ``""`` for none.
@@ -284,16 +284,20 @@ class NotFound(Answers):
         raise GPULeaseError("not_found", "There is nothing at this address.", status=404)
 
 
-def _invalid(reason: str, what: str, error: ValidationError) -> GPULeaseError:
+def _invalid(
+    reason: str, what: str, error: ValidationError, known: TypeAdapter[Any], given: Any
+) -> GPULeaseError:
     """Return the refusal that names each wrong member."""
+    found = error.errors(include_url=False, include_input=False)
     wrong = [
         {"member": ".".join(str(part) for part in each["loc"]), "problem": problem_of(each)}
-        for each in error.errors(include_url=False, include_input=False, include_context=False)
+        for each in found
     ]
-    first = wrong[0]
+    meant = near(found[0], known)
     return GPULeaseError(
         reason,
-        f"{first['member'] or what}: {first['problem']}.",
+        f"{place(found[0]['loc'], given) or what}: {wrong[0]['problem']}.",
+        next_step=f"Did you mean {meant!r}?" if meant else "",
         numbers={"wrong": wrong},
         status=422,
     )

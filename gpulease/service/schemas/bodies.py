@@ -6,13 +6,13 @@ stands in ``protocol``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, with_config
 
 from gpulease.policy.document import MAX_TEXT
 from gpulease.protocol.asks import AskBody
+from gpulease.service.schemas.problems import form
 
 #: A Z85 text of 32 bytes, as CurveZMQ keys are written.
 Z85Key = Annotated[
@@ -26,11 +26,6 @@ class Body(BaseModel):
     """Unknown members are refused: a misspelt one would otherwise be ignored in silence."""
 
     model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
-
-
-def problem_of(detail: Mapping[str, Any]) -> str:
-    """Return what pydantic says of one member; of our own rules their words alone."""
-    return str(detail["msg"]).removeprefix("Value error, ").removesuffix(".")
 
 
 with_config(ConfigDict(extra="forbid", strict=True))(AskBody)
@@ -72,7 +67,7 @@ class MessageBody(Body):
     """Tell the members of a group: ``POST messages``; ``group`` is "" for everybody."""
 
     group: Annotated[str, Field(max_length=255)] = ""
-    text: Annotated[str, Field(min_length=1, max_length=500, pattern=r"\S")]
+    text: Annotated[str, form(r"\S", "it must not be empty", min_length=1, max_length=500)]
     seconds: Annotated[float, Field(ge=60, le=7 * 86400)] = 3600.0
 
 
@@ -104,7 +99,15 @@ _Parameter = Annotated[str, Field(max_length=10_000)] | bool | int | _Finite | N
 class SubmitBody(Body):
     """Run a whole notebook: ``POST runs``; ``array`` is written ``1-20``."""
 
-    notebook: Annotated[str, Field(min_length=1, max_length=1000, pattern=r"^[^\x00]+\.ipynb$")]
+    notebook: Annotated[
+        str,
+        form(
+            r"^[^\x00]+\.ipynb$",
+            "it must be the path of a notebook (.ipynb)",
+            min_length=1,
+            max_length=1000,
+        ),
+    ]
     gpu_class: Annotated[str, Field(min_length=1, max_length=64)] | None = None
     count: Annotated[int, Field(ge=1, le=64)] | None = None
     min_count: Annotated[int, Field(ge=1, le=64)] | None = None

@@ -21,13 +21,15 @@ from gpulease.policy.calendar.ics_read import MAX_TEXT
 from gpulease.policy.calendar.reservation import Reservation
 from gpulease.policy.projects import ADDRESS
 from gpulease.policy.units import parse_duration
-from gpulease.service.schemas.bodies import Body, problem_of
+from gpulease.service.schemas.bodies import Body
+from gpulease.service.schemas.problems import form, problem_of
 
-_Line = Annotated[str, Field(max_length=200, pattern=r"^[^\r\n\x00]*$")]
-_Name = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[^\r\n\x00]+$")]
+_ONE_LINE = "it must be one line"
+_Line = Annotated[str, form(r"^[^\r\n\x00]*$", _ONE_LINE, max_length=200)]
+_Name = Annotated[str, form(r"^[^\r\n\x00]+$", _ONE_LINE, min_length=1, max_length=100)]
 _Person = Annotated[str, Field(min_length=1, max_length=255)]
 _Moment = Annotated[str, Field(min_length=4, max_length=32)]
-_Address = Annotated[str, Field(max_length=254, pattern=f"^{ADDRESS}$")]
+_Address = Annotated[str, form(f"^{ADDRESS}$", "it must be an e-mail address", max_length=254)]
 
 #: Characters of a reservation's name, and those of them that are its request's key.
 _LENGTH, OF_KEY = 20, 12
