@@ -70,7 +70,7 @@ def read_header(frame: bytes) -> dict[str, Any]:
         head = None
     if not isinstance(head, dict) or not isinstance(head.get("kind"), str):
         raise ValueError("not a header")  # noqa: TRY004 - as JSON that does not parse
-    if not all(isinstance(head.get(name), str) for name in _TEXTS.get(head["kind"], ())):
+    if not all(_is_text(head.get(name)) for name in _TEXTS.get(head["kind"], ())):
         raise ValueError("a header without its texts")
     control = _WHOLE.get(head["kind"])
     whole = [head.get(name) for name in (("number",) if control is None else control)]
@@ -95,7 +95,8 @@ def _is_whole(each: object) -> bool:
 
 
 def _is_text(each: object) -> bool:
-    return isinstance(each, str)
+    # A lone surrogate, which JSON can say, is a text that cannot be written as bytes.
+    return isinstance(each, str) and each.isprintable()
 
 
 def _is_row(row: object, fits: Callable[[object], bool]) -> bool:

@@ -272,6 +272,23 @@ async def heard_out(peer: zmq.asyncio.Socket) -> None:
             break
 
 
+async def test_a_name_that_cannot_be_written_as_bytes_ends_no_wire(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    wire = Wire(lambda message: wire.reply(message, {"a": 1}))
+    home = new_keys()
+    peer = dealer(wire.listen(home.public, "127.0.0.1", second=0), home, b"home")
+    words = {"name": "a", "call": "b", "answer": "c"}
+    for each in words:
+        await peer.send(json.dumps({"kind": "near", **words, each: "\ud800"}).encode())
+    await peer.send(json.dumps({**HEADS[0], "sizes": []}).encode())
+    answer = json.loads((await asyncio.wait_for(peer.recv_multipart(), 30))[0])
+    assert answer["body"] == {"a": 1}
+    assert caplog.text.count("malformed") == len(words)
+    peer.close()
+    wire.close()
+
+
 async def test_a_piece_is_given_once_however_often_it_is_asked_for() -> None:
     """What is given and not taken waits in the giver's memory: it must not wait forty times."""
     wire = Wire(lambda message: wire.reply(message, {}, [bytearray(b"z") * (PIECE + 7)]))
