@@ -21,7 +21,7 @@ HUB55 := tests/hub tests/service/test_who_is_asking.py tests/service/test_hubapi
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-system setup-cluster demo frontend test test-frontend test-site texts test-hub55 test-frameworks test-gpu test-cluster test-nightly test-images check bench docs clean
+.PHONY: help setup setup-system setup-cluster demo frontend test test-frontend test-processes test-site texts test-hub55 test-frameworks test-gpu test-cluster test-nightly test-images check bench docs clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -54,9 +54,13 @@ test-frontend: $(VENV)/.ready-test $(VENV)/.ready-lab ## build the JupyterLab ex
 	@$(BIN)/python tools/frontend.py test
 	@$(BIN)/python tools/pagelibs.py test
 
-test: $(VENV)/.ready-test $(VENV)/.ready-lab ## run the suite, but for whole sites, clusters and frameworks (ARGS="-k name" for a part)
+test: $(VENV)/.ready-test $(VENV)/.ready-lab ## run the suite, but for what the others below run (ARGS="-k name" for a part)
 	@$(BIN)/python -m pytest -n $(JOBS) --dist loadscope --no-loadscope-reorder --ignore tests/browser --ignore tests/frameworks \
-		-m "not browser and not site and not cluster and not frameworks" $(ARGS)
+		-m "not processes and not browser and not site and not cluster and not frameworks" $(ARGS)
+
+test-processes: $(VENV)/.ready-test $(VENV)/.ready-lab ## test with kernels, companions and servers as processes of their own
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadscope --no-loadscope-reorder \
+		-m "processes and not browser and not site and not cluster and not frameworks" $(ARGS)
 
 test-site: $(VENV)/.ready-test $(VENV)/.ready-lab ## test whole sites, hub to kernels, and pages and JupyterLab in Chromium
 	@$(BIN)/python -m pytest -n $(JOBS) --dist loadscope --no-loadscope-reorder -m "browser or site" $(ARGS)

@@ -19,6 +19,8 @@ from gpulease.protocol import PROTOCOL_VERSION
 from tests.companion.parts import Cells, closing, leased
 from tests.helpers import wait_for_async
 
+pytestmark = pytest.mark.processes
+
 COMPUTE = """
 import threading, time
 go = threading.Event(); go.set()

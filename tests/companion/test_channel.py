@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from tests.companion.parts import (
     Cells,
     Lease,
@@ -12,6 +14,8 @@ from tests.companion.parts import (
     proc_file,
 )
 from tests.helpers import wait_for_async
+
+pytestmark = pytest.mark.processes
 
 
 def test_hello_says_who_and_where_and_keeps_the_token_to_the_header():

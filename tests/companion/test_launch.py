@@ -18,6 +18,8 @@ from gpulease.protocol import ENV_NODES
 from tests.companion.parts import Cells, closing, leased
 from tests.helpers import process_is_gone, wait_for
 
+pytestmark = pytest.mark.processes
+
 #: What `torch.distributed` does with the variables: all meet at the first one, and add up.
 MEET = """
 import os, socket

@@ -7,9 +7,13 @@ import signal
 import sys
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
 from gpulease.companion.tree import lease_processes
 from tests.companion.parts import LEASE_ID, Cells, closing, leased
 from tests.helpers import process_is_gone, wait_for_async
+
+pytestmark = pytest.mark.processes
 
 
 def _soon(seconds=20):

@@ -27,6 +27,8 @@ from tests.companion.pods import Pod, admitted
 from tests.companion.test_launch import MEET
 from tests.helpers import may_mount, process_is_gone, wait_for_async
 
+pytestmark = pytest.mark.processes
+
 ELSEWHERE = 'mount --make-rprivate / && mount -t tmpfs -o mode=755 none {home} && exec "$@"'
 RUN = f"!{sys.executable} -P -m gpulease launch {sys.executable}"
 

@@ -9,6 +9,8 @@ from gpulease.companion.mpi import MPI, called, interface_of
 from gpulease.companion.nodes import Node
 from tests.companion.test_member import group
 
+pytestmark = pytest.mark.processes
+
 #: Does what mpirun does: a part on each host by the launcher's agent, all of them at once.
 MPIRUN = """
 import os, pathlib, subprocess, sys

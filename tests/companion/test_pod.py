@@ -23,6 +23,8 @@ from tests.companion.parts import Cells, LeaseService, closing
 from tests.companion.pods import Pod, running
 from tests.helpers import wait_for_async
 
+pytestmark = pytest.mark.processes
+
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 GOOD = {
     protocol.ENV_LEASE: "lease-1",

@@ -27,6 +27,8 @@ from tests.companion.parts import (
 )
 from tests.helpers import process_is_gone, wait_for, wait_for_async
 
+pytestmark = pytest.mark.processes
+
 
 async def _prepared(pid):
     """Wait until the supervisor started ahead has its companion process at rest."""

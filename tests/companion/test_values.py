@@ -16,6 +16,8 @@ from gpulease.transfer.switch.park import read_parked
 from tests.companion.parts import Cells, closing, leased
 from tests.helpers import process_is_gone, wait_for_async
 
+pytestmark = pytest.mark.processes
+
 MEGABYTES = 200
 
 

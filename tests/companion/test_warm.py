@@ -16,6 +16,8 @@ from tests.companion.parts import Cells, LeaseService, closing
 from tests.companion.pods import Pod, admitted
 from tests.helpers import wait_for_async
 
+pytestmark = pytest.mark.processes
+
 LOADED = "import sys; print(sorted({'torch', 'cupy', 'jax', 'tensorflow'} & set(sys.modules)))"
 
 

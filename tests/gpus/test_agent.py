@@ -26,7 +26,7 @@ from tests.gpus.stand_in import Driver
 from tests.gpus.test_nvml import FIRST, SECOND
 from tests.helpers import free_port, wait_for_async
 
-pytestmark = pytest.mark.compiler
+pytestmark = [pytest.mark.processes, pytest.mark.compiler]
 
 HELD = Held("hub", "lease-1", "gpu", "nvidia.com/gpu", FIRST)
 UID = "12345678-9abc-def0-1234-56789abcdef0"

@@ -12,7 +12,7 @@ from gpulease.errors import GPULeaseError
 from tests.helpers import free_port
 from tests.hub.running import PASSWORD, HubPlace, running_hub
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
 
 SERVICE_TOKEN = "service-token-for-this-test-only"
 

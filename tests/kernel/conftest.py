@@ -65,6 +65,16 @@ class Lent:
             self._idle.stop()
 
 
+#: Fixtures that are a kernel.
+_KERNELS = {"fresh", "home", "kernel"}
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark the tests of this directory that run in a kernel."""
+    if _KERNELS & set(getattr(item, "fixturenames", ())):
+        item.add_marker(pytest.mark.processes)
+
+
 @pytest.fixture(scope="module")
 def lent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lent]:
     """One kernel process that the tests of a module take in turn."""

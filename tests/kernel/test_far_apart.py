@@ -2,7 +2,11 @@
 
 from pathlib import Path
 
+import pytest
+
 from tests.kernel.site import Site, connected
+
+pytestmark = pytest.mark.processes
 
 #: No shared memory is in reach.
 FAR = """

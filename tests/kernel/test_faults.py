@@ -5,8 +5,12 @@ import signal
 import threading
 import time
 
+import pytest
+
 from tests.helpers import process_is_gone, wait_for
 from tests.kernel.parts import HomeKernel, printed
+
+pytestmark = pytest.mark.processes
 
 
 def companion_pid(home: HomeKernel) -> int:

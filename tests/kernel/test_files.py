@@ -19,7 +19,10 @@ ELSEWHERE = 'mount --make-rprivate / && mount -t tmpfs -o mode=755 none {home} &
 MIRRORED = ["unshare", "--mount", "sh", "-c", ELSEWHERE, "sh"], {protocol.ENV_MIRROR: "{home}"}
 
 
-pytestmark = pytest.mark.skipif(not may_mount(), reason="needs root and mount namespaces")
+pytestmark = [
+    pytest.mark.processes,
+    pytest.mark.skipif(not may_mount(), reason="needs root and mount namespaces"),
+]
 
 
 def said(cell: Cell) -> str:

@@ -2,9 +2,13 @@
 
 from typing import Any
 
+import pytest
+
 from tests.helpers import wait_for
 from tests.kernel.parts import HomeKernel, Message
 from tests.kernel.test_widgets import send
+
+pytestmark = pytest.mark.processes
 
 
 def talk(home: HomeKernel, code: str) -> list[dict[str, Any]]:

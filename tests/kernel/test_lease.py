@@ -20,6 +20,8 @@ from tests.kernel.conftest import Lent, has_failed
 from tests.kernel.parts import Cell, HomeKernel, printed
 from tests.kernel.stage import LEASE, Stage, in_seconds, lease_view
 
+pytestmark = pytest.mark.processes
+
 STARTUP = Path(__file__).parents[2] / "shared-data/etc/ipython/startup/00-gpulease.py"
 
 

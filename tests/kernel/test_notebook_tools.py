@@ -6,6 +6,8 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
+pytestmark = pytest.mark.processes
+
 
 def test_a_notebook_is_executed_without_a_hub(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

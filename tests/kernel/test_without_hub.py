@@ -7,6 +7,8 @@ import pytest
 
 from tests.kernel.parts import HomeKernel
 
+pytestmark = pytest.mark.processes
+
 
 @pytest.fixture
 def kernel(tmp_path: Path) -> Iterator[HomeKernel]:

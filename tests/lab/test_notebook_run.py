@@ -16,6 +16,8 @@ from gpulease.lab.run_worker import RunWorker
 from gpulease.protocol import ENV_CELL_OPTIONS
 from tests.helpers import wait_for_async
 
+pytestmark = pytest.mark.processes
+
 
 def notebook(*cells: str, tagged: int | None = None) -> Any:
     found = nbformat.v4.new_notebook()

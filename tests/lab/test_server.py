@@ -7,6 +7,7 @@ import signal
 import stat
 from datetime import UTC, datetime
 
+import pytest
 from tornado.websocket import websocket_connect
 
 from gpulease.companion.parking import Parking
@@ -24,6 +25,8 @@ from tests.companion.parts import (
 )
 from tests.helpers import process_is_gone, wait_for_async
 from tests.lab.parts import WEB_TOKEN, Kernel, lease_view, server
+
+pytestmark = pytest.mark.processes
 
 
 def _supervisors(service, state):

@@ -10,6 +10,8 @@ import pytest
 from tests.helpers import wait_for_async
 from tests.service.crowd import crowd, settled
 
+pytestmark = pytest.mark.processes
+
 #: Bytes that a page costs while it is open, and by which the service may differ when all is over.
 PAGE, AFTERWARDS = 200_000, 48 * 2**20
 

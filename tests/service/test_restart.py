@@ -22,6 +22,8 @@ from tests.helpers import free_port, wait_for_async
 from tests.service import kit
 from tests.service.kit import PREFIX, QUICK, Hub, Server, Supervisor
 
+pytestmark = pytest.mark.processes
+
 
 class Process:
     """A lease service in a process of its own."""

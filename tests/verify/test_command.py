@@ -7,6 +7,8 @@ import pytest
 
 from gpulease.cli import main
 
+pytestmark = pytest.mark.processes
+
 GOOD = (
     "import numpy as np\na = np.arange(5.); b = a[1:3]; box = {'in': [a]}",
     "a += 1; print(a)",
