@@ -66,7 +66,7 @@ class Lent:
 
 
 #: Fixtures that are a kernel.
-_KERNELS = {"fresh", "home", "kernel"}
+_KERNELS = {"fresh", "home", "kernel", "pair"}
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

@@ -101,7 +101,7 @@ def test_the_spare_and_what_is_guaranteed_to_others_is_not_reserved():
 @pytest.mark.parametrize(
     ("changed", "terms", "part"),
     [
-        ({"gpu_class": "h100"}, {}, "may not reserve the class 'h100'"),
+        ({"gpu_class": "h100"}, {}, "There is no class 'h100'"),
         ({}, {"classes": ("slice",)}, "Reserve one of: slice"),
         ({"seats_per_person": 4}, {}, "4 seats"),
         ({"idle": 30.0}, {}, "Choose from 1 min to 1 h"),
