@@ -20,7 +20,7 @@ from gpulease.policy.units import parse_duration
 from gpulease.runs import submission
 from gpulease.terminal import say, table
 
-_COLUMNS = ("ID", "NOTEBOOK", "STATE", "CELLS", "SINCE", "")
+_COLUMNS = ("ID", "ARRAY", "NOTEBOOK", "STATE", "CELLS", "SINCE", "")
 #: Seconds between two looks of ``--wait``.
 _LOOK = 2.0
 
@@ -42,7 +42,8 @@ def add_parsers(commands: Any) -> None:
         ("show", "one run"), ("log", "what happened to a run"), ("cancel", "end a run"),
     ):  # fmt: skip
         action = actions.add_parser(name, help=does)
-        action.add_argument("run_id", metavar="RUN", help="the run's id")
+        whose = "the run's id" if name == "log" else "the id of a run, or of an array"
+        action.add_argument("run_id", metavar="RUN", help=whose)
     for each in (submit, runs):
         each.add_argument("--json", action="store_true", help="print JSON")
         each.add_argument("--url", help="the service's address, ending in /services/gpulease/")
@@ -97,20 +98,39 @@ async def _do(client: Client, arguments: argparse.Namespace) -> int:
         )
     else:
         cancels = arguments.action == "cancel"
-        path = _path(arguments.run_id)
-        found = await client.call("DELETE", path, {}) if cancels else await client.call("GET", path)
-        text = _line(found)
+        found = await _one_or_array(client, arguments.run_id, "DELETE" if cancels else "GET")
+        text = _line(found) if isinstance(found, dict) else _table(found)
     say(json.dumps(found, indent=2) if arguments.json else text)
     return 0
 
 
+async def _one_or_array(client: Client, name: str, method: str) -> Any:
+    """Return a run, or every run of an array, after what ``method`` does to it."""
+    body: dict[str, Any] | None = {} if method == "DELETE" else None
+    try:
+        return await client.call(method, _path(name), body)
+    except GPULeaseError as error:
+        if error.reason != "no_such_run":
+            raise
+        runs = (await client.call("GET", "runs?mine=1&limit=200"))["items"]
+        array = [run["id"] for run in runs if run["array"] == name]
+        if not array:
+            raise
+    return [await client.call(method, _path(each), body) for each in array]
+
+
 def _seconds(text: str) -> float:
     try:
-        return parse_duration(text)
+        found = parse_duration(text)
     except ValueError as error:
         raise GPULeaseError(
-            "bad_option", f"--for: {error}", next_step="Write 30m, or 2h."
+            "bad_option", f"--for: {error}.", next_step="Write 30m, or 2h."
         ) from None
+    if not found:
+        raise GPULeaseError(
+            "bad_option", "--for: a GPU for no time is none.", next_step="Write 30m, or 2h."
+        )
+    return found
 
 
 def _path(run_id: str) -> str:
@@ -130,6 +150,7 @@ def _table(runs: list[dict[str, Any]]) -> str:
     rows = [
         (
             run["id"],
+            run["array"] or "",
             Path(run["notebook"]).name + ("" if run["index"] is None else f" [{run['index']}]"),
             run["outcome"] or run["state"],
             f"{run['done']}/{run['cells']}" if run["cells"] else "",
@@ -138,4 +159,6 @@ def _table(runs: list[dict[str, Any]]) -> str:
         )
         for run in runs
     ]
+    if not any(run["array"] for run in runs):
+        return table([each[:1] + each[2:] for each in (_COLUMNS, *rows)])
     return table([_COLUMNS, *rows])

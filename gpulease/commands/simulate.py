@@ -161,9 +161,11 @@ def whatif(arguments: argparse.Namespace, text: str) -> int:
     lines += ["", *found["sentences"], ""]
     ranged = found["sensitivity"]["differences"]["held_hours"]
     if ranged["least"] is not None:
+        least, most = (f"{round(ranged[name], 1) + 0:+.1f}" for name in ("least", "most"))
+        range_ = least if least == most else f"{least} to {most}"
         lines.append(
-            f"GPU-hours held differ by {ranged['least']:+.1f} to {ranged['most']:+.1f} where people"
-            " think for half as long to twice as long."
+            f"GPU-hours held differ by {range_} where people think for half as long to twice as"
+            " long."
         )
     lines.append(found["assumption"])
     if not found["complete"]:

@@ -6,7 +6,7 @@ Owns both directions.  ``ValueError`` carries a sentence that may be shown.
 from __future__ import annotations
 
 import re
-from datetime import datetime
+from datetime import date, datetime, time
 from decimal import Decimal
 from functools import lru_cache
 
@@ -86,6 +86,11 @@ def say_day(at: datetime) -> Text:
         month=_MONTHS[at.month - 1],
         year=at.year,
     )
+
+
+def at_midnight(day: date) -> datetime:
+    """Return the beginning of a day, on no clock in particular."""
+    return datetime.combine(day, time())
 
 
 def say_moment(at: datetime) -> Text:

@@ -37,6 +37,8 @@ def read_parameters(pairs: Iterable[str]) -> dict[str, Value]:
         if not equals:
             raise _bad(f"{pair!r} is no parameter.")
         check_name(name)
+        if name in found:
+            raise _bad(f"{name} is given twice.")
         found[name] = _value(text)
     return found
 

@@ -76,8 +76,15 @@ def body(
             next_step="Name an .ipynb file.",
             status=404,
         )
+    parameters = read_parameters(arguments.parameters)
     if arguments.array is not None:
         read_array(arguments.array)
+        if INDEX in parameters:
+            raise GPULeaseError(
+                "bad_parameter",
+                f"--array gives {INDEX} to each run; -p {INDEX} cannot, too.",
+                next_step="Leave one of the two out.",
+            )
     return {
         "notebook": str(notebook.resolve()),
         "gpu_class": arguments.gpu_class,
@@ -87,7 +94,7 @@ def body(
         "nodes": arguments.nodes,
         "seconds": seconds(arguments.length) if arguments.length else None,
         "project": arguments.project,
-        "parameters": read_parameters(arguments.parameters),
+        "parameters": parameters,
         "after": arguments.after,
         "array": arguments.array,
         "on_loss": arguments.on_loss,

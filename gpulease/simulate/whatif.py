@@ -107,7 +107,25 @@ def sentences(now: Mapping[str, Any], then: Mapping[str, Any]) -> list[str]:
         )
     for name, share in (("p50", Text("Half")), ("p95", Text("19 of 20"))):
         before, after = now["waits"][name], then["waits"][name]
-        if before != after:
+        if before == after:
+            continue
+        if after is None:
+            said.append(
+                Text(
+                    "{share} of the waits are over within {old} now; then so many would not end.",
+                    share=share,
+                    old=_wait(before),
+                )
+            )
+        elif before is None:
+            said.append(
+                Text(
+                    "{share} of the waits would be over within {new}; now so many do not end.",
+                    share=share,
+                    new=_wait(after),
+                )
+            )
+        else:
             said.append(
                 Text(
                     "{share} of the waits would have been over within {new} instead of {old}.",
@@ -126,9 +144,7 @@ def sentences(now: Mapping[str, Any], then: Mapping[str, Any]) -> list[str]:
     return said or [Text("Nothing would have been different.")]
 
 
-def _wait(seconds: float | None) -> str:
-    if seconds is None:
-        return Text("a time that was not over at the end")
+def _wait(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.1f} min"
 
 

@@ -62,14 +62,50 @@ def test_equal_documents_mean_nothing_for_anybody():
           "Members of Physics (group phys): at most 3 GPUs of pool cards at once, not as many as"
           " are free."]),
         ("each: 4", "each: 5",
-         ["Members of Physics (group phys): 5 GPU-hours each, not 4 GPU-hours."]),
-        ("ann: 6", "ann: 1", ["ann in phys: 1 GPU-hour, not 6 GPU-hours."]),
+         ["Members of Physics (group phys): 5 GPU-hours each, not 4."]),
+        ("ann: 6", "ann: 1", ["ann in phys: 1 GPU-hour, not 6."]),
         ("rest: {everyone: true}", "rest: {everyone: true, classes: [t4]}",
          ["Who is in no other project: they may ask for t4."]),
+        ("rest: {everyone: true}", "rest: {everyone: true, budget: {each: 1}}",
+         ["Who is in no other project: 1 GPU-hour each, not as many as they like."]),
+        ("each: 4,", "each: 4, at_zero: borrow, from: 2026-10-01, to: 2027-03-31,",
+         ["Members of Physics (group phys): the budget is for what is used from Thu 01 Oct 2026 to"
+          " Wed 31 Mar 2027 (UTC).",
+          "Members of Physics (group phys): who has nothing left of the budget goes on while nobody"
+          " else wants the GPU."]),
     ],
 )  # fmt: skip
 def test_each_change_that_people_feel_is_said_with_whom_it_meets(old, new, said):
     assert changed(old, new) == said
+
+
+@pytest.mark.parametrize(
+    ("terms", "said"),
+    [
+        ("closures: {xmas: {from: 2026-12-24, to: 2027-01-06, title: Break}}",
+         ["Nobody has a lab from Thu 24 Dec 2026 to Wed 06 Jan 2027 (Break): windows that are"
+          " reserved then go, but for one that has begun."]),
+        ("groups: {cs101: {managers: [tom]}}",
+         ["tom: may reserve for cs101, see its leases and end them."]),
+        ("groups: {cs101: {classes: [t4], windows: 3}}",
+         ["Instructors of cs101: they may reserve t4.",
+          "Instructors of cs101: the group may have 3 windows ahead."]),
+        ("windows: 5", ["Instructors: a group may have 5 windows ahead, not 100."]),
+        ("classes: [t4]", ["Instructors: they may reserve t4."]),
+        ("idle: {least: 5m, most: 10m}",
+         ["Instructors: a lab's own idle time-out may be from 5 min to 10 min."]),
+        ("extension: 5m",
+         ["Instructors: a lab that is open may be prolonged by 5 min, not 1 h."]),
+        ("extra_time: 5m",
+         ["Instructors: one person may be given 5 min of extra time, not 2 h."]),
+    ],
+)  # fmt: skip
+def test_what_other_terms_of_reservations_mean_is_said(terms, said):
+    after = document.parse(f"{TEXT}reservations: {{{terms}}}\n", 2)
+    assert audience(BEFORE, after) == said
+    back = audience(after, BEFORE)
+    assert len(back) == len(said)
+    assert not set(back) & set(said)
 
 
 def site():

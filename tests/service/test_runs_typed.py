@@ -56,6 +56,14 @@ async def test_an_array_has_a_run_for_each_number(typed):
     assert said.startswith("Submitted: 3 runs, array ")
     listed = json.loads((await typed("runs", "--json"))[1])
     assert {each["index"] for each in listed} == {1, 2, 3}
+    array = listed[0]["array"]
+    assert array in (await typed("runs"))[1], "--after and cancel take it"
+    shown = (await typed("runs", "show", array))[1]
+    assert all(each["id"] in shown for each in listed)
+    assert (await typed("runs", "cancel", array))[0] == 0
+    listed = json.loads((await typed("runs", "--json"))[1])
+    assert [each["outcome"] or "cancelling" for each in listed].count("cancelled") >= 1
+    assert not any(each["state"] == "waiting" for each in listed)
 
 
 @pytest.mark.parametrize(
@@ -88,6 +96,9 @@ async def test_who_waits_reads_how_it_ended(site, typed, state, outcome, status)
         (("submit", "train.ipynb", "--for", "soon"), "--for: "),
         (("submit", "train.ipynb", "--array", "9-1"), "array"),
         (("submit", "train.ipynb", "-p", "epochs"), "epochs"),
+        (("submit", "train.ipynb", "-p", "a=1", "-p", "a=2"), "a is given twice"),
+        (("submit", "train.ipynb", "--array", "1-2", "-p", "array_index=1"), "-p array_index"),
+        (("submit", "train.ipynb", "--for", "0"), "a GPU for no time is none"),
         (("submit", "train.ipynb", "--class", "moon"), "moon"),
         (("submit", "train.ipynb", "--after", "0123456789ab"), "no such run"),
         (("runs", "show", "0123456789ab"), "no such run"),

@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
 from typing import Any, Final
 
+from gpulease.policy.explanation.audience_labs import of_reservations
 from gpulease.policy.model import GPUClass, PolicyDocument, TimeOuts
 from gpulease.policy.parts import percent
-from gpulease.policy.projects import Budget, Project
-from gpulease.policy.units import say_count, say_duration
+from gpulease.policy.projects import AtZero, Budget, Project
+from gpulease.policy.units import at_midnight, say_count, say_day, say_duration
 
 _TIME_OUTS: Final[Mapping[str, str]] = {
     "idle": "an unused GPU is warned of after {new}, not {old}.",
@@ -46,7 +47,7 @@ def audience(before: PolicyDocument, after: PolicyDocument) -> list[str]:
         *_time_outs("Everybody", before.time_outs, after.time_outs),
         *_limits(before, after),
         *_projects(before, after),
-        *_reservations(before, after),
+        *of_reservations(before.reservations, after.reservations),
     ]
 
 
@@ -157,30 +158,28 @@ def _project(before: PolicyDocument, after: PolicyDocument, name: str) -> Iterat
 
 def _budget(who: str, project: str, was: Budget, will: Budget) -> Iterator[str]:
     if was.gpu_hours != will.gpu_hours:
-        yield f"{who}: {_hours(will.gpu_hours)} together, not {_hours(was.gpu_hours)}."
+        yield f"{who}: {_hours(will.gpu_hours)} together, not {_bare_hours(was.gpu_hours)}."
     if was.each != will.each:
-        yield f"{who}: {_hours(will.each)} each, not {_hours(was.each)}."
+        yield f"{who}: {_hours(will.each)} each, not {_bare_hours(was.each)}."
     named = dict.fromkeys([*dict(was.people), *dict(will.people)])
     for person in (each for each in named if was.of(each) != will.of(each)):
-        yield f"{person} in {project}: {_hours(will.of(person))}, not {_hours(was.of(person))}."
+        had = _bare_hours(was.of(person))
+        yield f"{person} in {project}: {_hours(will.of(person))}, not {had}."
+    if not (will.gpu_hours is None and will.each is None and not will.people):
+        yield from _periods(who, was, will)
 
 
-def _reservations(before: PolicyDocument, after: PolicyDocument) -> Iterator[str]:
-    old, new = before.reservations, after.reservations
-    for name, said in (
-        ("lead", "GPUs are made free {new} before a lab, not {old}."),
-        ("grace", "a seat that nobody takes is lent to others after {new}, not {old}."),
-        ("advance", "they may reserve {new} ahead, not {old}."),
-        ("longest", "a lab may last {new}, not {old}."),
-    ):
-        was, will = getattr(old, name), getattr(new, name)
-        if was != will:
-            yield "Instructors: " + said.format(old=say_duration(was), new=say_duration(will))
-    if old.gpu_hours != new.gpu_hours:
-        yield (
-            f"Instructors: a group may have {new.gpu_hours:g} GPU-hours reserved ahead, not"
-            f" {old.gpu_hours:g}."
-        )
+def _periods(who: str, was: Budget, will: Budget) -> Iterator[str]:
+    if (was.first, was.last, was.zone) != (will.first, will.last, will.zone):
+        if will.first is not None and will.last is not None:
+            when = f"from {say_day(at_midnight(will.first))} to {say_day(at_midnight(will.last))}"
+        else:
+            when = "each week from Monday on"
+        yield f"{who}: the budget is for what is used {when} ({will.zone})."
+    if was.at_zero is not will.at_zero:
+        ends = will.at_zero is AtZero.END
+        what = "is warned and ends" if ends else "goes on while nobody else wants the GPU"
+        yield f"{who}: who has nothing left of the budget {what}."
 
 
 def _members(project: Project) -> str:
@@ -203,8 +202,12 @@ def _bare(limit: int | None) -> str:
 
 def _hours(hours: float | None) -> str:
     if hours is None:
-        return "GPU-hours without a bound"
+        return "as many GPU-hours as they like"
     return f"{hours:g} {'GPU-hour' if hours == 1 else 'GPU-hours'}"
+
+
+def _bare_hours(hours: float | None) -> str:
+    return "as many as they like" if hours is None else f"{hours:g}"
 
 
 def _times(number: int) -> str:
