@@ -20,6 +20,8 @@ from gpulease.errors import GPULeaseError
 from gpulease.terminal import csv_text, say, table
 
 _FIGURES = ("hours", "gpu_hours", "estimated")
+#: What stands in a table where there is none.
+_NONE = {"project": "(none)"}
 #: What the numbers of a Parquet file's columns are.
 _UNITS = {"hours": "hours of one GPU", "gpu_hours": "GPU-hours at its price"}
 
@@ -76,7 +78,8 @@ def run_usage(arguments: argparse.Namespace) -> int:
         with _to_be_written(arguments.parquet):
             _write_parquet(written, arguments.parquet, columns, rows, said)
     else:
-        say(table([columns, *([_cell(row[name]) for name in columns] for row in rows)]))
+        shown = ([_cell(row[name]) or _NONE.get(name, "") for name in columns] for row in rows)
+        say(table([columns, *shown]) if rows else "Nothing was used in these days.")
         for name, hours in found["warm"].items():
             say(f"Pods that stood ready for {name}, charged to nobody: {hours:.2f} GPU hours.")
     return 0

@@ -55,7 +55,7 @@ def line_magic(session: Session, text: str) -> None:
         print(status(session))  # noqa: T201 - a magic's answer is its output
         return
     if {"--help", "-h"} & set(words):
-        words = ["help"]
+        words = ["help", *(["submit"] if words[0] == "submit" else [])]
     command = COMMANDS.get(words[0])
     if command is None:
         near = get_close_matches(words[0], COMMANDS, 1)
@@ -281,7 +281,7 @@ def _submit(session: Session, words: list[str]) -> str:
 
 
 def _help(session: Session, words: list[str]) -> str:  # noqa: ARG001
-    return HELP
+    return submission.HELP if words == ["submit"] else HELP
 
 
 def _none(words: list[str]) -> None:

@@ -31,7 +31,7 @@ _STOPPED = {
     "preempted": "It goes to somebody whose share it is.",
     "preempted_in_part": "Some of its GPUs go to somebody whose share they are.",
     "reserved_in_part": "Some of its GPUs are reserved for a lab.",
-    "expired": "Its time was up.",
+    "expired": "Its time was up, or its GPU-hours.",
     "window_over": "The reserved time is over.",
     "forced": "An administrator ended it.",
 }
@@ -84,7 +84,10 @@ class Notices:
             return
         said = next((one for one in self._sentences if one.endswith(self._afterwards)), None)
         if said is not None:
-            words = f"{end_words(end)} {self._afterwards}"
+            afterwards = self._afterwards
+            if end["reason"] == "expired":  # of a budget nothing may be left
+                afterwards = afterwards.replace("gets a GPU again", "asks for a GPU again")
+            words = f"{end_words(end)} {afterwards}"
             self._sentences[self._sentences.index(said)] = words
             self._final(words)
 

@@ -16,16 +16,24 @@ from gpulease.errors import GPULeaseError
 from gpulease.runs.parameters import INDEX, read_array, read_parameters
 
 USAGE = (
-    "submit NOTEBOOK [--class NAME] [--count N] [--min-count N] [--nodes N] [--for 2h]"
-    " [-p NAME=VALUE]... [--after RUN]... [--array 1-20] [--on-loss restart|fail] [--project NAME]"
+    "submit NOTEBOOK [--class NAME] [--count N] [--min-count N] [--at-least 40%] [--nodes N]"
+    " [--for 2h] [-p NAME=VALUE]... [--after RUN]... [--array 1-20] [--on-loss restart|fail]"
+    " [--project NAME]"
 )
+
+HELP = f"""\
+%gpu {USAGE}
+
+runs a whole notebook without you, its GPU cells when there is a GPU, and writes its output beside
+it. `gpulease submit --help`, in a terminal, says what each option means; `gpulease runs` lists your
+runs, with what to do about them."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options to a parser."""
     parser.add_argument("notebook", metavar="NOTEBOOK", help="the notebook, an .ipynb file")
     parser.add_argument("--class", dest="gpu_class", metavar="NAME", help="GPU class of its cells")
-    parser.add_argument("--count", type=int, metavar="N", help="so many GPUs, one for each node")
+    parser.add_argument("--count", type=int, metavar="N", help="so many GPUs (one for each node)")
     parser.add_argument(
         "--min-count", type=int, metavar="N", help="begin with so few where no more are free"
     )

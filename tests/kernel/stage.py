@@ -50,6 +50,16 @@ def lease_view(lease_id: str, **changes: Any) -> LeaseView:
     return {**view, **changes}  # type: ignore[typeddict-item]
 
 
+def run_view(wanted: dict[str, Any], number: int) -> dict[str, Any]:
+    """What the service says of a run that was submitted, as far as a kernel reads it."""
+    place = f"-{number}" if wanted["array"] else ""
+    return {
+        "id": f"run{number}", "array": "many" if wanted["array"] else None,
+        "result": wanted["notebook"].replace(".ipynb", f".run-x{place}.ipynb"),
+        "budget": {"left": 1.25, "of": 4.0},
+    }  # fmt: skip
+
+
 class Channel(tornado.websocket.WebSocketHandler):
     """``api/leases/{id}/supervisor``."""
 
@@ -235,6 +245,9 @@ class Stage:
                 return
             self.leases[lease["id"]] = found
             self._write(writer, {"event": "lease", "lease": found})
+        elif name == "submit":
+            numbers = (1, 2) if args["array"] else (1,)
+            found = {"items": [run_view(args, number) for number in numbers]}
         elif name == "lease":
             found = self.leases[args["lease_id"]]
         elif name == "connection":

@@ -441,7 +441,7 @@ def test_a_sleeping_cell_is_stopped_and_its_values_are_home(
     )
     assert "taken back while this cell ran" in cell.error, cell.traceback
     assert "GPUTimeOver" in "".join(cell.traceback)
-    assert "Its time was up." in cell.error
+    assert "Its time was up, or its GPU-hours." in cell.error
     assert stage.hear("drained", LEASE)["result"] == "done"
     stage.end(LEASE, "idle", "Reclaimed.")
     assert kernel.run("done").result == "42"

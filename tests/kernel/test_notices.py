@@ -77,3 +77,12 @@ def test_no_end_was_told_before_there_is_one() -> None:
 def test_an_unknown_end_has_words_too() -> None:
     told: Any = None
     assert end_words(told) == last_word("no such reason") == "The lease ended."
+
+
+def test_of_a_budget_that_is_used_up_no_next_gpu_is_promised() -> None:
+    made, note = notices()
+    made.lease_over("l1", last_word("expired"), [])
+    said: EndView = {"reason": "expired", "sentence": "Hours used up.", "note": "", "at": ""}
+    made.say_better("l1", said)
+    wanted = "Hours used up. Your variables are here; the next %%gpu cell asks for a GPU again."
+    assert (made.take(), note.stands) == ([wanted], wanted)

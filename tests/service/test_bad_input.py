@@ -314,3 +314,17 @@ async def test_what_is_wrong_is_said_in_words_for_people(site, path, body, said)
     token = site.hub.token("prof", "custom:gpulease:reserve", "custom:gpulease:request")
     answer = await send(site, token, "POST", path, json.dumps(body))
     assert (answer.code, problem(answer)["detail"]) == (422, said)
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("since=2026-11-99", "since: it must be a day, such as 2026-10-01."),
+        ("since=2026-12-01&until=2026-11-01", "The query: since must not be after until."),
+        ("zone=Berlin", "zone: it is no time zone."),
+        ("sinse=2026-12-01", "sinse: there is no such member. Did you mean 'since'?"),
+    ],
+)
+async def test_what_is_wrong_in_a_query_is_said_in_words_for_people(site, query, said) -> None:
+    answer = await send(site, site.hub.page_token("stu"), "GET", f"usage?{query}", None)
+    assert (answer.code, problem(answer)["detail"]) == (422, said)

@@ -168,6 +168,9 @@ async def test_what_was_spent_is_known_after_a_restart(run: Any, policy: Path) -
         await wait_for_async(
             lambda: site.service.services.ledger.leases[queued.id].reason == "no_budget", 30, "why"
         )
+        seen = await site.client(site.hub.server_token("stu")).call("GET", f"leases/{queued.id}")
+        assert "Its next period begins on Mon " in seen["sentence"]
+        assert "You are next" not in seen["sentence"], "it waits for no turn"
 
 
 async def test_a_manager_of_a_group_sees_its_leases_and_may_end_them(

@@ -39,6 +39,10 @@ _WORDS: Mapping[LeaseState, reasons.Words] = {
 }
 
 
+#: Who waits for these waits for no turn.
+_WITHOUT_PLACE = frozenset({"no_budget"})
+
+
 @dataclass(frozen=True)
 class Explanation:
     """A sentence, what comes next or can be done, and the numbers behind both (JSON values)."""
@@ -77,7 +81,8 @@ def explain(
     told: list[str] = [Text(sentence, **numbers)]
     next_step = Text(step, **numbers)
     if lease.state is LeaseState.QUEUED:
-        told += _place(position, expected, between)
+        if lease.reason not in _WITHOUT_PLACE:
+            told += _place(position, expected, between)
         numbers |= {"position": position, "expected_start": _iso(expected)}
     elif lease.state is LeaseState.WARNED:
         released = Text("It is released at {time}.", time=_clock(lease.warned_until))

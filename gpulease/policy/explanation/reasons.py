@@ -72,7 +72,8 @@ WAITING: Final[Words] = {
     ),
     "no_budget": (
         "The GPU-hours of project {project} are used up, or yours in it.",
-        "It starts when there are new ones; ask the project's owner, or for another project.",
+        "It starts when there are new ones; ask the project's owner for more, or ask for another "
+        "project.",
     ),
     "server_starting": (
         "Your notebook server is still starting.",

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
+from math import floor
 
 from gpulease.errors import GPULeaseError
 from gpulease.policy import budgets, capacity, lifecycle, parts
 from gpulease.policy.explanation import labs
 from gpulease.policy.explanation.explain import beyond_share
+from gpulease.policy.explanation.spending import new_hours
 from gpulease.policy.model import (
     Device,
     Lease,
@@ -58,10 +60,13 @@ def _device_view(device: Device) -> DeviceView:
 
 
 def asides(lease: Lease, snapshot: Snapshot) -> str:
-    """Return what is said of a lease beside its state: of reservations, of its share of a card."""
+    """Return what is said of a lease beside its state: of reservations, of its share of a card, of
+    its budget.
+    """
     lab = labs.about(snapshot, lease)
     share = beyond_share(lease, snapshot.policy, snapshot.evidence.get(lease.id))
-    return joined(lab, share) if share else lab
+    hours = new_hours(snapshot, lease)
+    return joined(lab, share, hours) if share or hours else lab
 
 
 def of_card(view: LeaseView, lease: Lease) -> LeaseView:
@@ -142,7 +147,7 @@ def budget_view(left: budgets.Remainder | None) -> BudgetView | None:
     if left is None:
         return None
     return {
-        "left": round(max(0.0, left.left), 1),
+        "left": floor(max(0.0, left.left) * 100) / 100,
         "of": left.of,
         "until": left.until.isoformat(),
         "whose": "project" if left.whose == "project" else "person",

@@ -55,6 +55,14 @@ _WORDS: Final[Mapping[str, str | Callable[[Mapping[str, Any]], str]]] = {
         f"it must have at least {_counted(ctx, 'min_length', 'entry', 'entries')}"
     ),
     **dict.fromkeys(("int_type", "int_from_float", "int_parsing"), "it must be a whole number"),
+    **dict.fromkeys(
+        ("date_type", "date_parsing", "date_from_datetime_parsing", "date_from_datetime_inexact"),
+        "it must be a day, such as 2026-10-01",
+    ),
+    **dict.fromkeys(
+        ("datetime_type", "datetime_parsing", "datetime_from_date_parsing", "timezone_aware"),
+        "it must be a time with its offset, such as 2026-10-01T14:00:00+02:00",
+    ),
     **dict.fromkeys(("float_type", "float_parsing"), "it must be a number"),
 }
 

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import re
 from datetime import date
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 from zoneinfo import available_timezones
 
-from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    model_validator,
+)
 
 from gpulease.policy.model import LeaseState
 
@@ -137,3 +145,9 @@ class UsageQuery(Query):
     since: _Day | None = None
     until: _Day | None = None
     zone: _Zone = "UTC"
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        if self.since is not None and self.until is not None and self.since > self.until:
+            raise ValueError("since must not be after until")
+        return self
