@@ -98,6 +98,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.save_trace is not None:
         _save(arguments.save_trace, trace)
     policies, devices = _site(arguments)
+    _refuse_unknown(trace, policies, devices, written=arguments.trace is not None)
     assumed = Assumptions(start=arguments.start)
     thinks = [arguments.think * factor for factor in (_FACTORS if arguments.sensitivity else (1,))]
     found = [
@@ -124,6 +125,31 @@ def run(arguments: argparse.Namespace) -> int:
 
         say("\n".join([table(found[0]), "", *ranged(differences), _ASSUMPTION]))
     return 0
+
+
+def _refuse_unknown(
+    trace: Trace,
+    policies: Sequence[tuple[str, PolicyDocument]],
+    devices: Sequence[Device],
+    *,
+    written: bool,
+) -> None:
+    """Refuse pools and classes that no policy has: nobody would get a GPU, and all be saved.
+
+    A history may have classes that are gone (not ``written``): the table says who was refused.
+    """
+    pools = sorted({pool.name for _, policy in policies for pool in policy.pools})
+    for pool in sorted({device.pool for device in devices}.difference(pools)):
+        raise _bad("--devices", f"No policy has a pool {pool!r}; there is {', '.join(pools)}.")
+    classes = sorted({each.name for _, policy in policies for each in policy.classes})
+    asked = {session.gpu_class for session in trace.sessions} - {""}
+    for name in sorted(asked.difference(classes)) if written else ():
+        raise GPULeaseError(
+            "bad_trace",
+            f"The trace asks for class {name!r}, which no policy has.",
+            next_step=f"There is {', '.join(classes)}.",
+            status=422,
+        )
 
 
 def _differences(found: Sequence[Sequence[Outcome]]) -> dict[str, Range]:

@@ -37,6 +37,8 @@ def table(outcomes: Sequence[Outcome]) -> str:
         ("asked again in a session", lambda o: str(o.reattaches)),
         ("fairness (Jain)", lambda o: "-" if o.jain is None else f"{o.jain:.3f}"),
     ]
+    if any(o.refused for o in outcomes):
+        rows.insert(6, ("  refused", lambda o: str(sum(o.refused.values()))))
     if any(o.ready_hours for o in outcomes):
         rows.insert(2, ("  by pods that stood ready", lambda o: f"{o.ready_hours:.1f}"))
     if any(o.added_hours for o in outcomes):
@@ -66,7 +68,8 @@ def ranged(differences: Mapping[str, Range]) -> list[str]:
             least, most = found[figure]["least"], found[figure]["most"]
             said = "unknown"
             if least is not None and most is not None:
-                said = f"{least:+.{digits}f} to {most:+.{digits}f}"
+                # No -0.0: what rounds to nothing has no sign.
+                said = " to ".join(f"{round(x, digits) + 0:+.{digits}f}" for x in (least, most))
             lines.append(f"  {title}: {said}")
     return [*lines, ""] if lines else []
 

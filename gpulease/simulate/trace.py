@@ -41,6 +41,8 @@ COLUMNS = (
 _MOST = 4096
 #: Seconds that a replay goes on after the last person would have left if nobody ever waited.
 _SLACK = 3600.0
+#: Lines that cannot be read, of which each is told.
+_TOLD = 10
 
 
 @dataclass(frozen=True)
@@ -142,11 +144,21 @@ def read_csv(file: TextIO) -> Trace:
     strange = [name for name in names if name not in COLUMNS]
     if missing or strange:
         wrong = f"lacks {', '.join(missing)}" if missing else f"has {', '.join(map(str, strange))}"
+        if any(";" in name or "\t" in name for name in names):
+            wrong += "; its columns must be separated by commas"
         raise _bad(1, f"it {wrong}")
+    parsed: list[tuple[Seen, datetime | None]] = []
+    wrong_ones: list[GPULeaseError] = []
     try:
-        parsed = [_row(row, rows.line_num) for row in rows]
+        for row in rows:
+            try:
+                parsed.append(_row(row, rows.line_num))
+            except GPULeaseError as error:
+                wrong_ones.append(error)
     except csv.Error as error:
         raise _bad(rows.line_num, str(error)) from error
+    if wrong_ones:
+        raise _all(wrong_ones)
     if not parsed:
         raise _bad(1, "it has no rows")
     return _placed(parsed)
@@ -266,6 +278,21 @@ def write_csv(trace: Trace, file: TextIO) -> None:
 
 def _text(begin: datetime, seconds: float) -> str:
     return (begin + timedelta(seconds=seconds)).isoformat(timespec="milliseconds")
+
+
+def _all(wrong: list[GPULeaseError]) -> GPULeaseError:
+    """Return the first of several refusals, with what the others say."""
+    first, *rest = wrong
+    said = [first.sentence, *(each.sentence for each in rest[: _TOLD - 1])]
+    if len(wrong) > _TOLD:
+        said.append(f"{len(wrong) - _TOLD} more lines cannot be read.")
+    return GPULeaseError(
+        first.reason,
+        "\n".join(said),
+        next_step=first.next_step,
+        numbers=first.numbers,
+        status=first.status,
+    )
 
 
 def _bad(line: int, what: str) -> GPULeaseError:

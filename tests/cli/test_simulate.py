@@ -173,6 +173,23 @@ def test_what_does_not_fit_is_said(words, said, capsys: pytest.CaptureFixture[st
 
 
 @pytest.mark.parametrize(
+    ("column", "devices", "said"),
+    [
+        ("", "card=2", "No policy has a pool 'card'; there is cards."),
+        (",h100", "cards=2", "The trace asks for class 'h100', which no policy has. There is t4."),
+    ],
+)
+def test_what_no_policy_has_is_refused_and_not_taken_for_a_saving(
+    column, devices, said, files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace = "session,start,busy" + (",gpu_class" if column else "") + f"\na,0,300{column}\n"
+    (files / "odd.csv").write_text(trace)
+    words = ["--trace", f"{files}/odd.csv", "--policy", f"{files}/now.yaml"]
+    assert cli.main(["simulate", *words, "--devices", devices]) == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
     "words",
     [("simulate", "--history"), ("admin", "export", "maria"), ("admin", "forget", "maria"),
      ("admin", "backup", "{folder}/to.backup")],

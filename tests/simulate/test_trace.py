@@ -129,6 +129,20 @@ def test_what_cannot_be_read_is_named_by_its_line(text, line):
     assert found.value.numbers["line"] == line
 
 
+def test_every_line_that_cannot_be_read_is_named():
+    rows = [f"s{n},1,{'x' if n % 2 else 1}\n" for n in range(40)]
+    with pytest.raises(GPULeaseError) as found:
+        read_csv(StringIO("".join(["session,start,busy\n", *rows])))
+    told = found.value.sentence.splitlines()
+    assert [line.split()[1] for line in told[:-1]] == [str(3 + 2 * n) for n in range(10)]
+    assert told[-1] == "10 more lines cannot be read."
+
+
+def test_other_separators_are_told():
+    with pytest.raises(GPULeaseError, match="separated by commas"):
+        read_csv(StringIO("session;start;busy\na;1;1\n"))
+
+
 @given(st.text(max_size=200))
 def test_no_text_breaks_the_reader(text):
     with suppress(GPULeaseError):
