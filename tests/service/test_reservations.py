@@ -485,3 +485,11 @@ async def test_of_several_the_one_that_is_wrong_is_named(site):
     )
     assert error.reason == "name_taken"
     assert "2 reservations of cs101 are called 'lab'." in str(error)
+
+
+async def test_no_window_that_is_open_is_said(site):
+    teacher = prof(site)
+    made = await book(teacher)
+    path = f"reservations/{made['id']}"
+    error = await refused(teacher.call("PATCH", path, {"window": {"end_now": True}}))
+    assert str(error).startswith("None of its windows is open now. Name one in `at`")

@@ -1,13 +1,13 @@
 """What a window of a reservation means for one person's lease or request, in words.
 
-Times are those of the reservation's own zone: what stands in the timetable.
+Times are those of the reservation's own zone, which they name: what stands in the timetable.
 """
 
 from __future__ import annotations
 
 from datetime import datetime
 
-from gpulease.policy.calendar import wall_clock, zone_of
+from gpulease.policy.calendar import zone_of
 from gpulease.policy.calendar.reservation import Window
 from gpulease.policy.model import Lease, LeaseState, Snapshot
 from gpulease.policy.reservations.departures import OVER, REASONS, Departure, departures, first_gpus
@@ -100,4 +100,5 @@ def _name(window: Window) -> str:
 
 
 def _clock(at: datetime, window: Window) -> str:
-    return f"{wall_clock(at, zone_of(window.of.calendar.zone)):%H:%M}"
+    """Return a time with its zone: beside it stand times in UTC, and people are elsewhere."""
+    return f"{at.astimezone(zone_of(window.of.calendar.zone)):%H:%M %Z}"

@@ -276,6 +276,14 @@ def _window(before: Reservation, calendar: Calendar, body: WindowBody, now: date
         found = next((o for o in before.occurrences if o.original == original), None)
     else:
         found = next((o for o in before.occurrences if o.start <= now < o.end), None)
+    if found is None and body.at is None:
+        raise GPULeaseError(
+            "bad_calendar",
+            "None of its windows is open now.",
+            next_step="Name one in `at` by the time at which the timetable begins it, to change or"
+            " cancel it.",
+            status=422,
+        )
     if found is None:
         raise GPULeaseError(
             "bad_calendar",

@@ -91,7 +91,7 @@ def test_members_come_in_during_the_lead_and_others_do_not():
 def test_a_member_waits_for_the_window_and_is_told_so():
     found = view([request(1, **MEMBER), active(2, "GPU-0"), active(3, "GPU-1"), active(4, "GPU-2")],
                  [window(start=300)])  # fmt: skip
-    assert "“lab” is from 14:05 to 16:05, with 3 seats; first GPUs at 14:05." in about(
+    assert "“lab” is from 14:05 UTC to 16:05 UTC, with 3 seats; first GPUs at 14:05 UTC." in about(
         found, found.leases[0]
     )
 
@@ -178,7 +178,7 @@ def test_a_borrower_keeps_its_minimum_runtime_when_a_window_is_booked_at_short_n
     found = view(held, [window(start=60)], count=1)
     assert departures(found)["r0"].until == at(200)
     assert steps(found) == {}
-    assert "It is reserved for cs101 from 14:01. You must give it back by 14:03." in about(
+    assert "It is reserved for cs101 from 14:01 UTC. You must give it back by 14:03 UTC." in about(
         found, lease
     )
 
@@ -188,7 +188,7 @@ def test_one_who_is_not_of_the_group_reads_long_before_when_and_why_to_leave():
     found = view(held, [window(start=1800)])
     assert (
         about(found, held[0])
-        == "It is reserved for cs101 from 14:30. You must give it back by 14:28."
+        == "It is reserved for cs101 from 14:30 UTC. You must give it back by 14:28 UTC."
     )
     assert about(view(held, [window(start=2 * HOUR)]), held[0]) == ""
 
@@ -197,7 +197,7 @@ def test_a_member_who_works_already_stays_and_has_a_seat():
     held = [active(0, "GPU-0", **MEMBER), *borrowers(1, 2)]
     found = view(held, [window(start=100)])
     assert set(steps(found)) == {"r1", "r2"}
-    assert about(found, held[0]) == "You have a seat in “lab” until 16:01."
+    assert about(found, held[0]) == "You have a seat in “lab” until 16:01 UTC."
 
 
 def after(found):
@@ -242,7 +242,7 @@ def test_back_to_back_the_first_lab_is_warned_before_its_end_and_never_displaced
     assert first_gpus(found, second) == at(160)
     waiting = request(9, **MEMBER)
     both = view([*held, waiting], [first, second])
-    assert "first GPUs at 14:02" in about(both, waiting)
+    assert "first GPUs at 14:02 UTC" in about(both, waiting)
 
 
 def test_a_group_whose_next_lab_follows_keeps_its_gpus():
