@@ -156,7 +156,11 @@ def test_an_instructor_reserves_what_a_calendar_file_holds(
     event = "BEGIN:VEVENT\r\nUID:one\r\nSUMMARY:Exercises\r\nDTSTART:{0:%Y%m%dT%H%M%S}Z\r\n"
     event += "DTEND:{1:%Y%m%dT%H%M%S}Z\r\nRRULE:FREQ=WEEKLY;COUNT=3\r\nEND:VEVENT\r\n"
     calendar = "BEGIN:VCALENDAR\r\nVERSION:2.0\r\nPRODID:-//here\r\n{}END:VCALENDAR\r\n"
-    whole = calendar.format(event.format(start, start + timedelta(hours=2)))
+    once = event.format(start, start + timedelta(hours=2))
+    missing = f"EXDATE:{start + timedelta(days=2):%Y%m%dT%H%M%S}Z\r\nEND:VEVENT"
+    holiday = "BEGIN:VEVENT\r\nUID:two\r\nSUMMARY:Holiday\r\nDTSTART;VALUE=DATE:{:%Y%m%d}\r\n"
+    holiday = holiday.format(start) + "END:VEVENT\r\n"
+    whole = calendar.format(once.replace("END:VEVENT", missing) + holiday)
 
     def choose(text: str) -> None:
         file = {"name": "term.ics", "mimeType": "text/calendar", "buffer": text.encode()}
@@ -175,6 +179,8 @@ def test_an_instructor_reserves_what_a_calendar_file_holds(
     choose(whole)
     teacher.wait_for_selector("#upload-found[data-fits=false]:has-text('could not answer (503)')")
     teacher.wait_for_selector("#upload-found[data-fits=true]:has-text('Exercises: 3 windows.')")
+    teacher.wait_for_selector("#upload-found:has-text('Nothing is planned at')")
+    teacher.wait_for_selector("#upload-found:has-text('Left out: Holiday (')")
     assert_accessible(teacher)
     teacher.click("#upload-submit")
     teacher.wait_for_selector("#upload-dialog", state="hidden")

@@ -100,9 +100,7 @@ def steps_of(
         start = say_moment(offer.nearest)
         found.append(Text("The nearest time that fits begins at {start}.", start=start))
     if offer.seats:
-        found.append(
-            counted("{n} seat fits at your time.", "{n} seats fit at your time.", offer.seats)
-        )
+        found.append(seats_fit(offer.seats))
     if offer.classes:
         found.append(Text("The class {classes} has room then.", classes=" / ".join(offer.classes)))
     if offer.split is not None:
@@ -113,6 +111,11 @@ def steps_of(
             else Text("Split it: {n} of the seats then and {n} from {time}.", **half)
         )
     return joined(*found) if found else nothing
+
+
+def seats_fit(seats: int) -> Text:
+    """Return that so many seats could be reserved at the time that was asked for."""
+    return counted("{n} seat fits at your time.", "{n} seats fit at your time.", seats)
 
 
 def _minutes(at: datetime | None) -> str | None:

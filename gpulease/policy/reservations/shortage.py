@@ -12,7 +12,7 @@ from gpulease.policy.calendar.reservation import Reservation, Window
 from gpulease.policy.model import PolicyDocument
 from gpulease.policy.reservations.booking import windows
 from gpulease.policy.reservations.feasibility import Pool
-from gpulease.policy.reservations.offers import Offer, offer_for, steps_of
+from gpulease.policy.reservations.offers import Offer, offer_for, seats_fit, steps_of
 from gpulease.policy.units import say_moment
 from gpulease.texts import Text, counted
 
@@ -57,6 +57,10 @@ class Shortage:
     def next_step(self) -> str:
         """What the instructor can do."""
         needed = self.people or self.window.of.seats
+        if self.people and self.offer.seats >= needed:  # nobody has to come at another time
+            return seats_fit(needed)
+        if self.people and self.offer.seats > self.seats:
+            return steps_of(self.offer, needed)
         # How many seats there are then is said already.
         nothing = Text("Whoever comes first has a seat.")
         return steps_of(replace(self.offer, seats=0), needed, nothing)

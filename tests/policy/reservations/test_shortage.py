@@ -49,3 +49,11 @@ def test_a_split_is_offered_only_where_the_second_session_is_free():
 
 def test_where_nothing_helps_it_says_who_has_a_seat():
     assert lacks(3, 90).next_step == "Whoever comes first has a seat."
+
+
+def test_where_more_seats_fit_at_the_same_time_nobody_is_sent_to_another():
+    assert lacks(3, 6, firm=8).next_step == "6 seats fit at your time."
+    # Not all of them, but more than were reserved.
+    said = lacks(3, 6, firm=4).next_step
+    assert said.startswith("4 seats fit at your time.")
+    assert "Or split it" in said

@@ -27,6 +27,12 @@ function readRule(rule) {
   return (name || same) && number ? [name || same, Number(number)] : ["as-is", ""];
 }
 
+/** What is said of a reservation that fits: for whom it has no seat, what is left out, what may not be meant. */
+export function beside({ skipped = [], notes = [], short }) {
+  const lines = [...skipped.map((each) => _("Not on {time}: {why}", { time: each.start.replace("T", " "), why: each.why })), ...notes];
+  return [short ? h("p", { class: "gl-fits-not" }, short.sentence, " ", short.next_step) : null, ...lines.map((line) => h("p", { class: "gl-small mb-1" }, line))];
+}
+
 export class Booking {
   /** `saved(reservation)` is called after a change. */
   constructor(saved) {
@@ -134,13 +140,12 @@ export class Booking {
   }
 
   #fitting(reservation) {
-    const { windows, skipped = [], notes = [], gpu_hours_ahead: hours, short } = reservation;
+    const { windows, gpu_hours_ahead: hours } = reservation;
     const last = span(windows.at(-1).local_start, windows.at(-1).local_end);
     const many = windows.length === 1 ? null : [_("{n} windows, the last {span}.", { n: windows.length, span: last }), " "];
     return [
       h("p", { class: "gl-fits" }, h("strong", {}, _("It fits.")), " ", many, _n("{n} GPU-hour.", "{n} GPU-hours.", Math.round(hours))),
-      short ? h("p", { class: "gl-fits-not" }, short.sentence, " ", short.next_step) : null,
-      [...skipped.map((each) => _("Not on {time}: {why}", { time: each.start.replace("T", " "), why: each.why })), ...notes].map((line) => h("p", { class: "gl-small mb-1" }, line)),
+      ...beside(reservation),
     ];
   }
 

@@ -1,5 +1,6 @@
 // The dialog that reserves what a calendar file holds: what fits is said before anything is done.
 import * as api from "./api.js";
+import { beside } from "./booking.js";
 import { Checking } from "./checking.js";
 import { announce, clearAlert, h, update } from "./dom.js";
 import { _, _n } from "./texts.js";
@@ -25,13 +26,13 @@ export function uploading(done) {
 
   function line({ fits, problem, reservation }) {
     const said = fits ? _n("{n} window.", "{n} windows.", reservation.windows.length) : `${problem.title} ${problem.next_step}`;
-    return h("p", { class: fits ? "mb-1" : "gl-fits-not mb-1" }, h("strong", {}, reservation.title || reservation.name), ": ", said);
+    return [h("p", { class: fits ? "mb-1" : "gl-fits-not mb-1" }, h("strong", {}, reservation.title || reservation.name), ": ", said), ...(fits ? beside(reservation) : [])];
   }
 
   function lines(found) {
     const { items, left_out: leftOut } = found;
-    const beside = leftOut.length ? [h("p", { class: "gl-hint mb-1" }, _("Left out: {events}.", { events: leftOut.join("; ") }))] : [];
-    return [...items.map(line), ...beside];
+    const others = leftOut.length ? [h("p", { class: "gl-hint mb-1" }, _("Left out: {events}.", { events: leftOut.join("; ") }))] : [];
+    return [...items.map(line), ...others];
   }
 
   const refused = (error) => {
