@@ -70,16 +70,22 @@ async def _pause(client: Client, arguments: argparse.Namespace) -> None:
     names = [each.name for each in before.pools]
     if pool and pool not in names:
         raise GPULeaseError(
-            "unknown_pool", f"There is no pool {pool!r}.", next_step=f"Name one of: {names}."
+            "unknown_pool",
+            f"There is no pool {pool!r}.",
+            next_step=f"Name one of: {', '.join(names)}.",
         )
     chosen = [pool] if pool else names
     if all(each.paused is paused for each in before.pools if each.name in chosen):
-        say(f"Nothing to do: {', '.join(chosen)}.")
+        already = "is paused already" if paused else "is not paused"
+        say(f"Nothing to do: {', '.join(chosen)} {already}.")
         return
     text = with_paused(found["text"], chosen, paused)
     await client.call("PUT", "policy", {"text": text, "base_version": found["version"]})
-    what = "Nothing is granted any more of" if paused else "GPUs are granted again of"
-    say(f"{what} {', '.join(chosen)}.")
+    pools = ", ".join(chosen)
+    if paused:
+        say(f"Nothing more is granted of {pools}. What runs goes on, who waits keeps their place.")
+    else:
+        say(f"GPUs of {pools} are granted again.")
 
 
 async def _drain(client: Client, arguments: argparse.Namespace) -> None:

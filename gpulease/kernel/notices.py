@@ -75,8 +75,11 @@ class Notices:
         self._ended = lease_id
         here = "The" if losses else "Your variables are here; the"
         self._afterwards = f"{here} next %%gpu cell gets a GPU again."
-        self.add(f"{sentence} {self._afterwards}", *losses)
-        self._final(f"{sentence} {self._afterwards}")
+        if sentence == _END["reshaped"]:  # the same lease goes on, and nothing has to be asked for
+            self._afterwards = ""
+        words = f"{sentence} {self._afterwards}".rstrip()
+        self.add(words, *losses)
+        self._final(words)
 
     def say_better(self, lease_id: str, end: EndView) -> None:
         """The service's own words about an end that the supervisor told first."""

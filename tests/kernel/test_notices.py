@@ -86,3 +86,10 @@ def test_of_a_budget_that_is_used_up_no_next_gpu_is_promised() -> None:
     made.say_better("l1", said)
     wanted = "Hours used up. Your variables are here; the next %%gpu cell asks for a GPU again."
     assert (made.take(), note.stands) == ([wanted], wanted)
+
+
+def test_of_a_lease_that_goes_on_with_other_gpus_no_new_one_is_spoken_of() -> None:
+    made, note = notices()
+    made.lease_over("l1", last_word("reshaped"), [])
+    said = "The lease changed its GPUs; your variables are here, and it goes on by itself."
+    assert (made.take(), note.stands) == ([said], said)
