@@ -197,6 +197,8 @@ def test_a_lab_that_is_open_shows_who_came_is_told_and_extended(
     teacher.click("[data-action=reserve]")
     teacher.fill("#book-name", "today")
     teacher.click("#book-dialog summary")
+    teacher.fill("#book-zone", "America/New_York")
+    teacher.wait_for_selector("#book-found:has-text('Times are those of America/New_York.')")
     teacher.fill("#book-zone", "UTC")
     teacher.fill("#book-start", f"{now - timedelta(minutes=2):%Y-%m-%dT%H:%M}")
     teacher.fill("#book-end", f"{now + timedelta(minutes=40):%Y-%m-%dT%H:%M}")

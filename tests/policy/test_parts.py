@@ -380,6 +380,7 @@ def test_it_is_offered_its_wish_and_no_size_between():
     (shape,) = wishes.within_reach(view).values()
     assert shape.count == 7
     assert "70 % of a card (large) is free now" in wish_is_free(shape, mine)
+    assert wish_is_free(shape, replace(mine, becomes=shape)) == "", "it is on its way there"
     rest = active(
         1, devices=parts_of(0, 6, 10), count=4, card_parts=TEN, gpu_class="small", pool="cards"
     )

@@ -140,7 +140,7 @@ def beyond_share(lease: Lease, policy: PolicyDocument, evidence: Evidence | None
 
 def wish_is_free(shape: Shape | None, lease: Lease) -> str:
     """Say that what a lease asked for is free, or a part of it; "" where nothing is."""
-    if shape is None:
+    if shape is None or lease.becomes is not None:  # it is on its way there
         return ""
     if lease.card_parts:
         return Text(

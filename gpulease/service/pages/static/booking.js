@@ -140,11 +140,12 @@ export class Booking {
   }
 
   #fitting(reservation) {
-    const { windows, gpu_hours_ahead: hours } = reservation;
+    const { windows, gpu_hours_ahead: hours, zone } = reservation;
     const last = span(windows.at(-1).local_start, windows.at(-1).local_end);
     const many = windows.length === 1 ? null : [_("{n} windows, the last {span}.", { n: windows.length, span: last }), " "];
     return [
       h("p", { class: "gl-fits" }, h("strong", {}, _("It fits.")), " ", many, _n("{n} GPU-hour.", "{n} GPU-hours.", Math.round(hours))),
+      zone === HERE ? null : h("p", { class: "gl-small mb-1" }, _("Times are those of {zone}.", { zone })),
       ...beside(reservation),
     ];
   }
