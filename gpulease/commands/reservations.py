@@ -1,7 +1,7 @@
 """``gpulease reservations apply``: brings the service's reservations to what a file says.
 
-Owns what is printed and the order: everything is checked first, and nothing is done unless all of
-it fits.  What may be reserved is the service's word.
+Owns what is printed.  What may be reserved is the service's word, and that all of it is done or
+nothing.
 """
 
 from __future__ import annotations
@@ -47,35 +47,30 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 async def _apply(client: Client, bodies: list[dict[str, Any]], arguments: Any) -> int:
-    checked = await client.call("POST", "reservations/check", {"reservations": bodies})
     groups = sorted({body["group"] for body in bodies})
     there = {
         (each["group"], each["name"]): each for group in groups for each in await _of(client, group)
     }
-    steps = []
-    for body, found in zip(bodies, checked["items"], strict=True):
-        before = there.pop((body["group"], body["name"]), None)
-        what = _what(before, found["reservation"], body)
-        steps.append((what, before, body))
-        say(_line(what, found))
+    before = [there.pop((body["group"], body["name"]), None) for body in bodies]
     gone = [each for each in there.values() if each["manages"]] if arguments.prune else []
+    found = await client.call(
+        "POST",
+        "reservations/apply",
+        {
+            "reservations": bodies,
+            "cancel": [each["id"] for each in gone],
+            "dry_run": arguments.dry_run,
+        },
+    )
+    for body, old, item in zip(bodies, before, found["items"], strict=True):
+        say(_line(_what(old, item["reservation"], body), item))
     for each in gone:
         say(f"{each['name']}: is not in the file, is cancelled")
-    if not checked["fits"]:
+    if not found["fits"]:
         say("Nothing was changed.")
         return 1
     if arguments.dry_run:
         say("This was a dry run: nothing was changed.")
-        return 0
-    for each in gone:  # first, for others may need what they have
-        await client.call("DELETE", f"reservations/{each['id']}", {"note": "not in the file"})
-    for what, before, body in steps:
-        if what == "new":
-            await client.call("POST", "reservations", body)
-        elif what == "changed" and before is not None:
-            rest = {k: v for k, v in body.items() if k not in ("name", "group")}
-            rest["base_version"] = before["version"]
-            await client.call("PATCH", f"reservations/{before['id']}", rest)
     return 0
 
 

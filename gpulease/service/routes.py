@@ -73,6 +73,7 @@ API: Mapping[str, type[RequestHandler]] = {
     "closures": reservations.ClosureList,
     "reservations": reservations.ReservationList,
     "reservations.ics": reservations.ReservationCalendar,
+    "reservations/apply": reservations.ReservationApply,
     "reservations/check": reservations.ReservationCheck,
     "reservations/{id}/attendance.csv": reservations.ReservationAttendance,
     "reservations/{id}": reservations.OneReservation,

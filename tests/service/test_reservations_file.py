@@ -100,6 +100,34 @@ async def test_nothing_is_done_unless_all_of_it_fits(site, tmp_path, capsys):
     assert await names(site) == {}
 
 
+async def test_a_file_is_one_change_and_stays_no_half(site, tmp_path, capsys):
+    """Not so many changes in a minute are allowed as it has reservations; all of it is made."""
+    now = site.service.services.policies
+    text = POLICY + "limits: {changes_per_minute: 2}\n"
+    await now.save(text, "root", None)
+    days = [str(MONDAY + timedelta(days=n)) for n in range(6)]
+    entries = [
+        f"  d{n}: {{seats: 1, start: {day} 09:00, end: 10:00}}\n" for n, day in enumerate(days)
+    ]
+    file = FILE.split("  lab:", maxsplit=1)[0] + "".join(entries)
+    assert await apply(tmp_path / "days.yaml", file) == 0
+    assert await names(site) == {f"d{n}": 1 for n in range(6)}
+    capsys.readouterr()
+    assert await apply(tmp_path / "days.yaml", file) == 0
+    assert capsys.readouterr().out.count(": unchanged") == 6
+
+
+async def test_what_is_cancelled_makes_room_for_the_rest(site, tmp_path, capsys):
+    path = tmp_path / "labs.yaml"
+    assert await apply(path, FILE) == 0
+    other = FILE.replace("  exam:", "  test:")
+    assert await apply(path, other, "--dry-run") == 1, "the exam has its GPUs"
+    assert await apply(path, other, "--dry-run", "--prune") == 0
+    assert await names(site) == {"lab": 1, "exam": 1}
+    assert await apply(path, other, "--prune") == 0
+    assert await names(site) == {"lab": 1, "test": 1}
+
+
 async def test_mistakes_of_a_file_are_named_with_their_lines(site, tmp_path, capsys):
     text = FILE.replace("seats: 2", "seets: 2").replace("exam: true", "exam: perhaps")
     path = tmp_path / "labs.yaml"

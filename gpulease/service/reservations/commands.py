@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -181,22 +181,34 @@ class Reservations:
             GPULeaseError: ``no_such_reservation``, ``may_not_reserve``.
         """
         async with self.lock:
-            before = self.manageable(asker, reservation_id)
-            if before.cancelled:
-                return before
-            after = replace(before, cancelled=True, version=before.version + 1)
-            await self.save(before, after, asker.name, "cancelled", note)
-            self._told_of(asker, after, "cancelled", note)
-            return after
+            return await self._cancel(asker, self.manageable(asker, reservation_id), note)
 
-    async def check(self, asker: Asker, bodies: Sequence[ReservationBody]) -> list[Outcome]:
+    async def _cancel(self, asker: Asker, before: Reservation, note: str) -> Reservation:
+        if before.cancelled:
+            return before
+        after = replace(before, cancelled=True, version=before.version + 1)
+        await self.save(before, after, asker.name, "cancelled", note)
+        self._told_of(asker, after, "cancelled", note)
+        return after
+
+    async def check(
+        self,
+        asker: Asker,
+        bodies: Sequence[ReservationBody],
+        gone: Collection[Reservation] = (),
+    ) -> list[Outcome]:
         """Say of several reservations whether they would fit, one after the other; nothing is done.
+
+        Args:
+            asker: who would make or change them.
+            bodies: what they would be.
+            gone: what would be cancelled before.
 
         Raises:
             GPULeaseError: ``may_not_reserve``, and ``bad_calendar`` of what cannot be read.
         """
         _refuse_twice(bodies)
-        there, found = self.all(), []
+        there, found = [each for each in self.all() if each not in gone], []
         for number, body in enumerate(bodies):
             try:
                 outcome = await self._check(asker, body, f"check-{number}", there)
@@ -224,26 +236,43 @@ class Reservations:
             return Outcome(replace(wanted, closed=occurrences.skipped), occurrences, error)
 
     async def bring(
-        self, asker: Asker, bodies: Sequence[ReservationBody], *, dry_run: bool
+        self,
+        asker: Asker,
+        bodies: Sequence[ReservationBody],
+        *,
+        dry_run: bool,
+        cancel: Sequence[str] = (),
     ) -> tuple[list[Outcome], bool]:
         """Make or change several reservations, all of them or none; return whether it was done.
 
+        ``cancel``: the ids of those that are cancelled first.
+
         Raises:
-            GPULeaseError: those of ``check``, and of the store.
+            GPULeaseError: those of ``check``, ``no_such_reservation``, and of the store.
         """
         async with self.lock:
-            found = await self.check(asker, bodies)
+            gone = [self.manageable(asker, each) for each in cancel]
+            found = await self.check(asker, bodies, gone) if bodies else []
             if dry_run or any(each.problem is not None for each in found):
                 return found, False
-            return [await self._brought(asker, each) for each in bodies], True
+            for each in gone:
+                await self._cancel(asker, each, "not in the file")
+            pairs = zip(bodies, found, strict=True)
+            return [await self._brought(asker, body, each) for body, each in pairs], True
 
-    async def _brought(self, asker: Asker, body: ReservationBody) -> Outcome:
+    async def _brought(self, asker: Asker, body: ReservationBody, found: Outcome) -> Outcome:
+        """Keep what was just checked; nothing else has changed since, for the lock is held."""
         before = self.named(body.group, body.name)
         if before is None:
-            return (await self._book(asker, body, ""))[0]
-        if changed(before, body, self._snapshot().now) == before:
-            return Outcome(before, Expanded(before.occurrences))
-        return await self._change(asker, before.id, body)
+            after = replace(found.reservation, id=id_of(asker.name, "", body))
+            await self.save(None, after, asker.name, "booked")
+        elif changed(before, body, self._snapshot().now) == before:
+            return replace(found, reservation=before)
+        else:
+            after = replace(found.reservation, version=before.version + 1)
+            await self.save(before, after, asker.name, "changed")
+            self._told_of(asker, after, "changed")
+        return replace(found, reservation=after)
 
     def named(self, group: str, name: str) -> Reservation | None:
         """Return a group's reservation of a name that is not cancelled."""

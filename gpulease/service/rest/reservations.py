@@ -19,6 +19,7 @@ from gpulease.service.rest.scopes import ACCESS, needs_scope
 from gpulease.service.schemas.bodies import EndBody
 from gpulease.service.schemas.queries import GroupQuery, ReservationsQuery, is_set
 from gpulease.service.schemas.reservation_bodies import (
+    ApplyBody,
     CalendarBody,
     ChangeBody,
     CheckBody,
@@ -162,6 +163,24 @@ class ReservationCheck(_Handler):
         bodies = self.parse(CheckBody).reservations
         found = await self.services.reservations.check(self.asker, bodies)
         self.answer(self.checked(found))
+
+
+class ReservationApply(_Handler):
+    """``reservations/apply``: a timetable as a whole."""
+
+    @needs_scope(ACCESS)
+    @answers({200: ReservationsBrought}, body=ApplyBody, refuses=(404, 409))
+    async def post(self) -> None:
+        """Make and change what it names, all of it or nothing; a dry run unless it is said
+        otherwise.
+
+        One of a name that the group has already is changed.
+        """
+        body = self.parse(ApplyBody)
+        found, done = await self.services.reservations.bring(
+            self.asker, body.reservations, dry_run=body.dry_run, cancel=body.cancel
+        )
+        self.answer({"done": done, "left_out": [], **self.checked(found)})
 
 
 class ClosureList(BaseHandler):

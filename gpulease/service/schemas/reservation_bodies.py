@@ -111,6 +111,17 @@ class CheckBody(Body):
     reservations: Annotated[list[ReservationBody], Field(min_length=1, max_length=100)]
 
 
+class ApplyBody(Body):
+    """A timetable: ``POST reservations/apply``.  ``cancel`` are ids of what is cancelled first."""
+
+    reservations: Annotated[list[ReservationBody], Field(max_length=100)]
+    cancel: Annotated[
+        tuple[Annotated[str, Field(min_length=1, max_length=64)], ...],
+        Field(max_length=1000, strict=False),
+    ] = ()
+    dry_run: bool = True
+
+
 class CalendarBody(Body):
     """An iCalendar whose events are to be reserved: ``POST reservations.ics``.
 
