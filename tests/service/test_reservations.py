@@ -493,3 +493,28 @@ async def test_no_window_that_is_open_is_said(site):
     path = f"reservations/{made['id']}"
     error = await refused(teacher.call("PATCH", path, {"window": {"end_now": True}}))
     assert str(error).startswith("None of its windows is open now. Name one in `at`")
+
+
+async def test_a_lab_whose_class_is_taken_away_is_told_before_and_after(site):
+    teacher, admin = prof(site), site.client(site.hub.admin_token())
+    made = await book(teacher, contact=["prof@example.org"])
+    without = POLICY.replace("classes: {gpu:", "classes: {other:")
+    said = "lab of cs101 has no GPUs: class 'gpu' is not offered."
+    checked = await admin.call("POST", "policy/check", {"text": without})
+    assert said in checked["effects"]
+    assert said not in (await admin.call("POST", "policy/check", {"text": POLICY}))["effects"]
+    await site.service.services.policies.save(without, "root", None)
+    told = []
+    watch = site.service.services.reservation_watch
+    watch._tell = told.append
+    await watch.look()
+    await watch.look()
+    assert [(each.sentence, each.to) for each in told] == [(said, ("prof@example.org",))]
+    assert said in watch.alerts()
+    seen = await teacher.call("GET", f"reservations/{made['id']}")
+    assert seen["sentence"] == f"{said} Change its class, or cancel it."
+    assert {(w["seats"], w["reserved"]) for w in seen["windows"]} == {(0, 2)}
+    changed = await teacher.call("PATCH", f"reservations/{made['id']}", {"gpu_class": "other"})
+    assert changed["sentence"].startswith("2 seats of other")
+    await watch.look()
+    assert watch.alerts() == []

@@ -13,10 +13,11 @@ from gpulease.policy.reservations import booking
 from gpulease.policy.reservations.departures import first_gpus
 from gpulease.policy.reservations.seats import effective, in_hold, seating
 from gpulease.policy.reservations.shortage import Shortage
+from gpulease.policy.reservations.without_class import STEP, sentence_of
 from gpulease.policy.units import say_moment
 from gpulease.service.schemas.reservation_bodies import body_of
 from gpulease.service.schemas.reservation_shapes import ReservationView, WindowView
-from gpulease.texts import Text, counted
+from gpulease.texts import Text, counted, joined
 
 #: Windows that a list shows of each reservation; one reservation alone shows all.
 LISTED = 5
@@ -81,6 +82,8 @@ def window_view(window: Window, snapshot: Snapshot) -> WindowView:
     # Of a window that the planner does not look at yet, nobody knows what will be lost by then.
     planned = snapshot.capacity_known and any(w.key == window.key for w in snapshot.windows)
     seats = effective(snapshot, window, now) if planned else window.of.seats
+    if window.of.gpu_class not in snapshot.policy.by_name:
+        seats = 0
     held = window.hold_from <= now < window.last_end
     left = seating(snapshot).left.get(window.key, seats) if held else seats
     return {
@@ -111,6 +114,8 @@ def _sentence(reservation: Reservation, ahead: list[Window], snapshot: Snapshot)
         return Text("It was cancelled.")
     if not ahead:
         return Text("All of its windows are over.")
+    if reservation.gpu_class not in snapshot.policy.by_name:
+        return joined(sentence_of(reservation), STEP)
     window = ahead[0]
     zone = zone_of(reservation.calendar.zone)
     start, end = wall_clock(window.start, zone), wall_clock(window.end, zone)

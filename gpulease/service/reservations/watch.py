@@ -18,6 +18,7 @@ from gpulease.policy.reservations import booking
 from gpulease.policy.reservations.anew import expanded_anew, what_changed
 from gpulease.policy.reservations.seats import effective
 from gpulease.policy.reservations.shortage import Shortage, shortage
+from gpulease.policy.reservations.without_class import STEP, sentence_of, without_class
 from gpulease.service.hubs.api import HubUnreachableError
 from gpulease.service.notices.notify import Notice
 from gpulease.service.reservations.commands import Reservations
@@ -57,6 +58,7 @@ class ReservationWatch:
         self._tell = tell
         self._told: set[str] = set()
         self._short: list[Shortage] = []
+        self._classless: list[Reservation] = []
         self._expanded_with: tuple[Closure, ...] | None = None
 
     async def load(self) -> None:
@@ -98,25 +100,37 @@ class ReservationWatch:
 
     def alerts(self) -> list[str]:
         """Return what an admin should know, as it was at the last look."""
-        return [each.sentence for each in self._short]
+        return [each.sentence for each in self._short] + [sentence_of(x) for x in self._classless]
 
     async def look(self) -> None:
         """Tell of the labs that will be short: when that is seen, and once more at their lead."""
         there = {each.id for each in self._reservations.all()}
         self._told = {key for key in self._told if key.partition("@")[0] in there}
+        snapshot = self._snapshot()
+        every = self._reservations.all()
+        self._classless = list(without_class(every, snapshot.policy, snapshot.now))
+        for each in self._classless:
+            await self._tell_once(
+                each.id,
+                f"{each.id}@{each.gpu_class}",
+                Notice("short", each.group, each.name, sentence_of(each), STEP, each.contact),
+            )
         self._short = self.short()
         for found in self._short:
             now, window = self._snapshot().now, found.window
             key = window.key if now < window.hold_from else f"{window.key}/lead"
-            if key in self._told:
-                continue
-            event = ReservationEvent(window.of.id, now, "gpulease", _SHORT, key)
-            await self._ledger.call(self._ledger.store.write, note, event)
-            self._told.add(key)
             of = window.of
-            self._tell(
-                Notice("short", of.group, of.name, found.sentence, found.next_step, of.contact)
-            )
+            notice = Notice("short", of.group, of.name, found.sentence, found.next_step, of.contact)
+            await self._tell_once(of.id, key, notice)
+
+    async def _tell_once(self, reservation_id: str, key: str, notice: Notice) -> None:
+        if key in self._told:
+            return
+        now = self._snapshot().now
+        event = ReservationEvent(reservation_id, now, "gpulease", _SHORT, key)
+        await self._ledger.call(self._ledger.store.write, note, event)
+        self._told.add(key)
+        self._tell(notice)
 
     async def expand_again(self) -> None:
         """Expand every reservation anew where closures changed, and once after a start: the zone

@@ -17,6 +17,8 @@ from gpulease.policy.document.own import concerning
 from gpulease.policy.document.schema import json_schema
 from gpulease.policy.document.time_outs_section import form
 from gpulease.policy.explanation.audience import audience
+from gpulease.policy.model import PolicyDocument
+from gpulease.policy.reservations.without_class import sentence_of, without_class
 from gpulease.service.hubs.auth import SCOPE_ADMIN, SCOPE_METRICS
 from gpulease.service.leases.device_map import DeviceState, device_map
 from gpulease.service.parts import Services
@@ -128,9 +130,16 @@ async def _checked(services: Services, text: str) -> PolicyChecked:
         "valid": True,
         "findings": findings,
         "changes": differences(before, after),
-        "effects": [*now, *audience(before, after)],
+        "effects": [*now, *_lost_labs(services, after), *audience(before, after)],
         "warned": len(warned_by(snapshot, after)),
     }
+
+
+def _lost_labs(services: Services, after: PolicyDocument) -> list[str]:
+    """Say which reservations would have no class any more that have one now."""
+    every, now = services.reservations.all(), services.loop.shown().now
+    there = [each for each in every if each.gpu_class in services.policies.current.by_name]
+    return [sentence_of(each) for each in without_class(there, after, now)]
 
 
 class WhatIf(BaseHandler):
