@@ -128,6 +128,27 @@ async def test_what_is_cancelled_makes_room_for_the_rest(site, tmp_path, capsys)
     assert await names(site) == {"lab": 1, "test": 1}
 
 
+async def test_labs_change_places(site, tmp_path, capsys):
+    """Each has all GPUs, so each is in the other's way until both have moved."""
+    path, head = tmp_path / "labs.yaml", FILE.split("  lab:", maxsplit=1)[0]
+    entry = "  {}: {{seats: 3, start: {} {}, end: {}}}\n"
+
+    def both(*times):
+        lines = (entry.format(name, DAY, *each) for name, each in zip("ab", times, strict=True))
+        return head + "".join(lines)
+
+    first = both(("10:00", "12:00"), ("12:00", "14:00"))
+    assert await apply(path, first) == 0
+    assert await apply(path, both(("12:00", "14:00"), ("10:00", "12:00"))) == 0
+    assert await names(site) == {"a": 2, "b": 2}
+    # Both at one time do not fit, whatever each had before.
+    assert await apply(path, both(("11:00", "13:00"), ("10:00", "12:00"))) == 1
+    capsys.readouterr()
+    assert await apply(path, both(("11:00", "12:00"), ("10:00", "12:00"))) == 1
+    assert "a: does not fit" in capsys.readouterr().out
+    assert await names(site) == {"a": 2, "b": 2}
+
+
 async def test_mistakes_of_a_file_are_named_with_their_lines(site, tmp_path, capsys):
     text = FILE.replace("seats: 2", "seets: 2").replace("exam: true", "exam: perhaps")
     path = tmp_path / "labs.yaml"

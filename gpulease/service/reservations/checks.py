@@ -83,6 +83,17 @@ class Checks:
         short = self._short(whole, others, pools, whole.named or roster or ())
         return Outcome(whole, found, short=short, notes=tuple(notes_of(whole, found, roster)))
 
+    async def fits(self, whole: Reservation, others: Iterable[Reservation]) -> bool:
+        """Tell whether a reservation could be made anew, with the windows that it has."""
+        others, pools, now = list(others), self.firm(), self._snapshot().now
+        try:
+            await asyncio.to_thread(
+                booking.check, whole, others, self._policy(), pools=pools, now=now
+            )
+        except GPULeaseError:
+            return False
+        return True
+
     async def _roster(self, group: str) -> Sequence[str] | None:
         """Return a group's members, ``None`` where the hub does not say."""
         try:

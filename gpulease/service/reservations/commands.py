@@ -208,7 +208,29 @@ class Reservations:
             GPULeaseError: ``may_not_reserve``, and ``bad_calendar`` of what cannot be read.
         """
         _refuse_twice(bodies)
-        there, found = [each for each in self.all() if each not in gone], []
+        there = [each for each in self.all() if each not in gone]
+        found = await self._one_by_one(asker, bodies, there, {})
+        moving = {x.id: x for each in bodies if (x := self.named(each.group, each.name))}
+        if len(moving) < 2 or all(each.problem is None for each in found):
+            return found
+        # Labs that change places are in each other's way, one after the other.
+        together = await self._one_by_one(asker, bodies, there, moving)
+        after = [each.reservation for each in together]
+        rest = [each for each in there if each.id not in moving]
+        fits = all(each.problem is None for each in together) and all(
+            [await self.checks.fits(each, [*rest, *after]) for each in after]
+        )
+        return together if fits else found
+
+    async def _one_by_one(
+        self,
+        asker: Asker,
+        bodies: Sequence[ReservationBody],
+        there: Sequence[Reservation],
+        moving: Collection[str],
+    ) -> list[Outcome]:
+        """Check each beside those before it, and beside those that are there and not ``moving``."""
+        found, there = [], [each for each in there if each.id not in moving]
         for number, body in enumerate(bodies):
             try:
                 outcome = await self._check(asker, body, f"check-{number}", there)
