@@ -268,6 +268,21 @@ def test_after_an_exam_everybody_leaves_but_who_has_extra_time():
     assert steps(later)["r1"].until == at(640)
 
 
+@pytest.mark.parametrize("extra", [(), (("user1", 600.0),)])
+def test_who_was_warned_of_an_exams_end_leaves_when_it_comes(extra):
+    exam = window(start=-HOUR, length=HOUR + 30, exam=True, extra_time=extra)
+    held = active(
+        0, "GPU-0", **MEMBER, state=LeaseState.WARNED, reason="window_over", warned_until=at(30),
+        end_reason_wanted=EndReason.WINDOW_OVER,
+    )  # fmt: skip
+    assert "r0" not in steps(view([held], [exam], now=at(29))), "it stays warned"
+    assert isinstance(steps(view([held], [exam], now=at(30)))["r0"], Drain)
+    assert isinstance(steps(view([held], [], now=at(31)))["r0"], Drain), (
+        "the window is gone by then"
+    )
+    assert isinstance(steps(view([held], [], now=at(20)))["r0"], Clear), "it was cancelled"
+
+
 def test_a_latecomer_gets_a_lent_seat_back():
     lab = window(start=-1800)
     held = borrowers(0, 1, 2)
