@@ -78,11 +78,22 @@ def _one(obj: Any, made: set[int]) -> bytes:
         state.update(repr((obj.shape, obj.strides, str(obj.dtype))).encode())
     elif type(obj) is bytearray:
         state.update(bytes(obj))
-    elif (type(obj).__module__ or "").startswith("pandas"):
-        state.update(pickle.dumps(obj, 5))
     else:
-        state.update("".join(_tokens(_parts(obj), made)).encode())
+        state.update(_pandas_content(obj) or "".join(_tokens(_parts(obj), made)).encode())
     return state.digest()
+
+
+def _pandas_content(obj: Any) -> bytes:
+    """Return the pickle of an object of pandas, whose blocks the collector does not see.
+
+    Nothing for any other one, nor for what does not pickle: a Styler has functions of its own.
+    """
+    if not (type(obj).__module__ or "").startswith("pandas"):
+        return b""
+    try:
+        return pickle.dumps(obj, 5)
+    except Exception:  # noqa: BLE001 - whatever a part of it raises: they are looked at one by one
+        return b""
 
 
 def _parts(obj: Any) -> list[Any]:
