@@ -263,13 +263,7 @@ def _array(value: Any, down: Down) -> str | None:  # noqa: PLR0911 - one a kind
             return head + str(down(value.tolist(), ".tolist()"))
         return f"{head}{_few(value)} {_digest(value.tobytes())}"
     if torch is not None and isinstance(value, torch.Tensor):
-        head = f"{_kind(value)} {value.dtype} {tuple(value.shape)} {value.requires_grad} "
-        with torch.no_grad():
-            plain = value.detach().to_dense() if value.layout is not torch.strided else value
-            plain = plain.detach().cpu().resolve_conj().resolve_neg().contiguous().reshape(-1)
-            raw = plain.view(torch.uint8).numpy().tobytes() if plain.numel() else b""
-        grad = value.grad if value.is_leaf else None
-        return f"{head}{_few(plain)} {_digest(raw)} {down(grad, '.grad')}"
+        return _tensor(torch, value, down)
     if pandas is not None and isinstance(value, pandas.DataFrame):
         columns = [down(value.iloc[:, i].tolist(), f".iloc[:, {i}]") for i in range(value.shape[1])]
         kinds = [str(kind) for kind in value.dtypes]
@@ -279,6 +273,29 @@ def _array(value: Any, down: Down) -> str | None:  # noqa: PLR0911 - one a kind
         index = value.index.tolist() if isinstance(value, pandas.Series) else ""
         return f"{_kind(value)} {value.dtype} {value.name!r} {index} {values}"
     return None
+
+
+def _tensor(torch: Any, value: Any, down: Down) -> str:
+    if torch.nn.parameter.is_lazy(value):
+        return f"{_kind(value)} without a shape yet"
+    shape = "nested" if value.is_nested else tuple(value.shape)
+    head = f"{_kind(value)} {value.dtype} {shape} {value.requires_grad} "
+    grad = value.grad if value.is_leaf else None
+    with torch.no_grad():
+        plain = value.detach()
+        if plain.is_meta:
+            return head
+        if plain.is_nested:
+            return head + down(list(plain.unbind()), ".unbind()")
+        if plain.is_quantized:
+            head += f"{plain.qscheme()} {plain.dequantize().reshape(-1)[:6].tolist()} "
+            plain = plain.int_repr()
+        plain = plain if plain.layout is torch.strided else plain.to_dense()
+        plain = plain.cpu().resolve_conj().resolve_neg().contiguous().reshape(-1)
+        raw = plain.view(torch.uint8).numpy().tobytes() if plain.numel() else b""
+        # Not every kind of number has a number of Python's.
+        few = _few(plain.float() if plain.is_floating_point() else plain)
+    return f"{head}{few} {_digest(raw)} {down(grad, '.grad')}"
 
 
 def _digest(data: bytes) -> str:
@@ -295,7 +312,9 @@ def _memory(value: Any) -> tuple[int, int] | None:
     """Return the memory that an array or a tensor shows: first and one past the last address."""
     numpy, torch = library("numpy"), library("torch")
     if torch is not None and isinstance(value, torch.Tensor):
-        if value.layout is not torch.strided or not value.untyped_storage().nbytes():
+        if torch.nn.parameter.is_lazy(value) or value.layout is not torch.strided:
+            return None
+        if not value.untyped_storage().nbytes():
             return None
         first = value.untyped_storage().data_ptr()
         return first, first + value.untyped_storage().nbytes()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from typing import Any
 import torch
 
 from gpulease.transfer.frameworks.base import Stage, each_set, staged
+from gpulease.transfer.frameworks.unsaid import unsaid
 
 from . import devices, versions
 
@@ -253,8 +253,7 @@ def sparse(
             *parts, size, device=device, is_coalesced=coalesced, check_invariants=False
         )
     else:
-        with warnings.catch_warnings():  # that it is in beta was said where it was made
-            warnings.simplefilter("ignore", UserWarning)
+        with unsaid():  # that it is in beta was said where it was made
             made = torch.sparse_compressed_tensor(
                 *parts, size, layout=layout, device=device, check_invariants=False
             )
@@ -263,9 +262,10 @@ def sparse(
 
 def quantized(integers: torch.Tensor, scale: Any, zero: Any, axis: int | None = None) -> Any:
     """Return a quantised tensor from its integers."""
-    if axis is None:
-        return torch._make_per_tensor_quantized_tensor(integers, scale, zero)
-    return torch._make_per_channel_quantized_tensor(integers, scale, zero, axis)
+    with unsaid():  # as is that it is deprecated
+        if axis is None:
+            return torch._make_per_tensor_quantized_tensor(integers, scale, zero)
+        return torch._make_per_channel_quantized_tensor(integers, scale, zero, axis)
 
 
 def set_grad(tensor: torch.Tensor, grad: torch.Tensor | None) -> None:

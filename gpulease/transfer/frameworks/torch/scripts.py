@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from gpulease.transfer.frameworks.unsaid import unsaid
+
 
 def tensors(module: torch.jit.ScriptModule) -> dict[str, torch.Tensor]:
     """Return parameters and buffers by name; one that has two names stands under both."""
@@ -20,13 +22,15 @@ def tensors(module: torch.jit.ScriptModule) -> dict[str, torch.Tensor]:
 def reduce(module: torch.jit.ScriptModule) -> Any:
     """Return the reduction of a scripted or traced module."""
     code = io.BytesIO()
-    torch.jit.save(module, code)
+    with unsaid():  # torch would rather export
+        torch.jit.save(module, code)
     return load, (code.getvalue(),), tensors(module), None, None, set_tensors
 
 
 def load(code: bytes) -> Any:
     """Return a module of its code."""
-    return torch.jit.load(io.BytesIO(code), map_location="cpu")
+    with unsaid():
+        return torch.jit.load(io.BytesIO(code), map_location="cpu")
 
 
 def set_tensors(module: Any, found: dict[str, torch.Tensor]) -> None:

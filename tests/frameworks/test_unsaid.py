@@ -1,0 +1,28 @@
+from __future__ import annotations
+
+import warnings
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.frameworks
+
+
+def test_what_torch_warns_of_in_our_own_calls_is_under_no_cell():
+    from gpulease.transfer.frameworks.torch import loading, scripts
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        module = torch.jit.script(torch.nn.Linear(2, 2))
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        code = scripts.reduce(module)[1][0]
+        made = scripts.load(code)
+        integers = torch.ones(2, dtype=torch.int8)
+        loading.quantized(integers, 0.1, 0)
+        crow, columns = torch.tensor([0, 1, 2]), torch.tensor([0, 1])
+        parts = [crow, columns, torch.ones(2)]
+        loading.sparse(torch.sparse_csr, parts, (2, 2), None, False)
+        warnings.warn("of the notebook's own", UserWarning, stacklevel=1)
+    assert [str(each.message) for each in seen] == ["of the notebook's own"]
+    assert torch.equal(made.weight, module.weight)
