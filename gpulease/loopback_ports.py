@@ -13,6 +13,12 @@ _LOWEST: Final = 10_000
 _TRIES: Final = 100
 
 
+def free_port() -> int:
+    """Return a loopback port that is free now, and that the kernel gives nobody by itself."""
+    with contextlib.ExitStack() as held:
+        return any_port(held)
+
+
 def any_port(held: contextlib.ExitStack) -> int:
     """Hold a free loopback port that the kernel gives nobody by itself.
 

@@ -5,7 +5,6 @@ suite: a test names the condition it waits for and the longest time it may take.
 """
 
 import asyncio
-import contextlib
 import inspect
 import os
 import shutil
@@ -14,8 +13,6 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeVar, overload
-
-from gpulease.hub.local_ports import any_port
 
 T = TypeVar("T")
 
@@ -89,12 +86,6 @@ def _complaint(
     name = what or getattr(condition, "__name__", repr(condition))
     seen = f"raised {doubt}" if doubt else f"last value {value!r}"
     return f"waited {seconds:g} s for: {name} ({seen})"
-
-
-def free_port() -> int:
-    """Return a port of the loopback interface that the kernel gives nobody by itself."""
-    with contextlib.ExitStack() as held:
-        return any_port(held)
 
 
 def chromium_path() -> str | None:

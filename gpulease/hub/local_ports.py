@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import Any
 
 from jupyterhub.spawner import LocalProcessSpawner
 
-from gpulease.loopback_ports import any_port
+from gpulease.loopback_ports import free_port
 
 
 class OwnPortMixin(LocalProcessSpawner):
@@ -25,6 +24,5 @@ class OwnPortMixin(LocalProcessSpawner):
         """Start the server on the configured port, or on one that the kernel gives nobody."""
         if self._port_is_ours or self.port == 0:
             self._port_is_ours = True
-            with contextlib.ExitStack() as held:
-                self.port = any_port(held)
+            self.port = free_port()
         return await super().start()

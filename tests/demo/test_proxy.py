@@ -9,7 +9,8 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from tests.helpers import free_port, wait_for_async
+from gpulease.loopback_ports import free_port
+from tests.helpers import wait_for_async
 
 GATE = web.AppKey("gate", asyncio.Event)
 SUBPROTOCOL = "v1.kernel.websocket.jupyter.org"

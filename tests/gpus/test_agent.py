@@ -19,12 +19,13 @@ from tornado.httpclient import AsyncHTTPClient
 
 from gpulease.cli import main
 from gpulease.gpus.agent.wire import Held
+from gpulease.loopback_ports import free_port
 from tests.gpus.kubelet import Kubelet
 from tests.gpus.kubelet import serving as kubelet_serving
 from tests.gpus.service import Service, serving
 from tests.gpus.stand_in import Driver
 from tests.gpus.test_nvml import FIRST, SECOND
-from tests.helpers import free_port, wait_for_async
+from tests.helpers import wait_for_async
 
 pytestmark = [pytest.mark.processes, pytest.mark.compiler]
 

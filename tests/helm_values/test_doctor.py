@@ -11,11 +11,12 @@ import pytest
 
 from gpulease.commands.doctor import look, run
 from gpulease.errors import GPULeaseError
+from gpulease.loopback_ports import free_port
 from gpulease.providers.kubernetes.checkup import checkup
 from testcluster import rights
 from tests.helm_values import shipped
 from tests.helm_values.conftest import Installed
-from tests.helpers import free_port, wait_for, wait_for_async
+from tests.helpers import wait_for, wait_for_async
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 

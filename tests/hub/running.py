@@ -8,8 +8,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from gpulease.loopback_ports import free_port
 from tests import logs
-from tests.helpers import free_port, wait_for
+from tests.helpers import wait_for
 
 #: Of everybody, at every hub here.
 PASSWORD = "secret"

@@ -12,13 +12,14 @@ import pytest
 
 from gpulease.client import Client
 from gpulease.errors import GPULeaseError
+from gpulease.loopback_ports import free_port
 from gpulease.policy.explanation import reasons
 from gpulease.policy.model import Lease, LeaseState
 from gpulease.service.hubs.auth import Asker
 from gpulease.service.languages import catalogue
 from gpulease.service.leases.events import CLASSES_EVERY, FIGURES_EVERY, Events, Reader
 from gpulease.service.run import RunningService
-from tests.helpers import free_port, wait_for_async
+from tests.helpers import wait_for_async
 from tests.service import kit
 from tests.service.kit import Hub, Server, Site
 

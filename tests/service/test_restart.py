@@ -17,8 +17,9 @@ import pytest
 
 from gpulease.client import Client
 from gpulease.errors import GPULeaseError
+from gpulease.loopback_ports import free_port
 from gpulease.protocol import ENV_LEASE
-from tests.helpers import free_port, wait_for_async
+from tests.helpers import wait_for_async
 from tests.service import kit
 from tests.service.kit import PREFIX, QUICK, Hub, Server, Supervisor
 
