@@ -7,9 +7,9 @@ A class of arrays may have attributes; its code runs only where an empty one is 
 from __future__ import annotations
 
 import sys
-import warnings
 from typing import Any
 
+from gpulease.transfer.frameworks.unsaid import unsaid
 from gpulease.transfer.libraries import library
 
 from .containers import fill_dict, slots_of
@@ -90,8 +90,7 @@ def fill(array: Any, content: tuple[Any, dict[str, Any] | None]) -> None:
     if not plain.flags.writeable:
         plain.flags.writeable = array.flags.writeable = True
     if (array.shape, array.dtype) != (elements.shape, elements.dtype):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # newer numpy would rather have a new array
+        with unsaid():  # newer numpy would rather have a new array
             array.dtype, array.shape = elements.dtype, elements.shape
         plain = _plain(array)
     plain[...] = elements
