@@ -18,6 +18,7 @@ from gpulease import reservations_file
 from gpulease.client import Client
 from gpulease.commands.admin import client_of
 from gpulease.errors import GPULeaseError
+from gpulease.policy.units import say_count
 from gpulease.terminal import say
 
 
@@ -95,9 +96,9 @@ def _line(what: str, found: dict[str, Any]) -> str:
     seen, problem = found["reservation"], found["problem"]
     if problem is not None:
         return f"{seen['name']}: does not fit. {problem['detail']}"
-    number = seen["windows_ahead"]
+    ahead = say_count(seen["windows_ahead"], "window", "windows")
     line = f"{seen['name']}: {what}, {seen['seats']} x {seen['gpu_class']} for {seen['group']}, "
-    line += f"{number} window{'s' * (number != 1)} ahead"
+    line += f"{ahead} ahead"
     if seen["windows"]:
         line += f", the first at {_span(seen['windows'][0])} ({seen['zone']})"
     short = seen.get("short")

@@ -175,6 +175,7 @@ def whatif(arguments: argparse.Namespace, text: str) -> int:
         GPULeaseError: the service's refusal, ``no_service``, ``no_token``.
     """
     from gpulease.commands.admin import client_of
+    from gpulease.simulate.table import signed
 
     client = client_of(arguments.url, timeout=_TIMEOUT)
     body = {"text": text, "days": arguments.days}
@@ -187,7 +188,7 @@ def whatif(arguments: argparse.Namespace, text: str) -> int:
     lines += ["", *found["sentences"], ""]
     ranged = found["sensitivity"]["differences"]["held_hours"]
     if ranged["least"] is not None:
-        least, most = (f"{round(ranged[name], 1) + 0:+.1f}" for name in ("least", "most"))
+        least, most = (signed(ranged[name], 1) for name in ("least", "most"))
         range_ = least if least == most else f"{least} to {most}"
         lines.append(
             f"GPU-hours held differ by {range_} where people think for half as long to twice as"

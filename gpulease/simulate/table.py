@@ -59,6 +59,11 @@ def table(outcomes: Sequence[Outcome]) -> str:
     )
 
 
+def signed(figure: float, digits: int) -> str:
+    """Return a difference with its sign; what rounds to nothing is no ``-0.0``."""
+    return f"{round(figure, digits) + 0:+.{digits}f}"
+
+
 def ranged(differences: Mapping[str, Range]) -> list[str]:
     """Return by policy how far it differs where people think for half or twice as long."""
     lines: list[str] = []
@@ -68,8 +73,7 @@ def ranged(differences: Mapping[str, Range]) -> list[str]:
             least, most = found[figure]["least"], found[figure]["most"]
             said = "unknown"
             if least is not None and most is not None:
-                # No -0.0: what rounds to nothing has no sign.
-                said = " to ".join(f"{round(x, digits) + 0:+.{digits}f}" for x in (least, most))
+                said = " to ".join(signed(each, digits) for each in (least, most))
             lines.append(f"  {title}: {said}")
     return [*lines, ""] if lines else []
 

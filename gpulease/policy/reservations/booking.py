@@ -177,17 +177,11 @@ def _refuse_members(wanted: Reservation, policy: PolicyDocument) -> None:
             Text("Reserve a class of whole GPUs."),
         )
     terms, classes = policy.reservations, allowed_classes(policy, wanted.group)
-    if wanted.gpu_class not in classes and gpu_class is None:
-        raise refused(
-            Text("There is no class '{name}'.", name=wanted.gpu_class),
-            Text("Reserve one of: {names}.", names=", ".join(classes))
-            if classes
-            else Text("Ask an admin."),
-            classes=list(classes),
-        )
     if wanted.gpu_class not in classes:
         raise refused(
-            Text(
+            Text("There is no class '{name}'.", name=wanted.gpu_class)
+            if gpu_class is None
+            else Text(
                 "{group} may not reserve the class '{name}'.",
                 group=wanted.group,
                 name=wanted.gpu_class,

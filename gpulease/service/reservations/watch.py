@@ -104,10 +104,9 @@ class ReservationWatch:
 
     async def look(self) -> None:
         """Tell of the labs that will be short: when that is seen, and once more at their lead."""
-        there = {each.id for each in self._reservations.all()}
+        every, snapshot = self._reservations.all(), self._snapshot()
+        there = {each.id for each in every}
         self._told = {key for key in self._told if key.partition("@")[0] in there}
-        snapshot = self._snapshot()
-        every = self._reservations.all()
         self._classless = list(without_class(every, snapshot.policy, snapshot.now))
         for each in self._classless:
             await self._tell_once(

@@ -8,6 +8,8 @@ from typing import Any, Final
 
 from pydantic import Field, TypeAdapter
 
+from gpulease.policy.units import say_count
+
 _FORMS: dict[str, str] = {}
 
 
@@ -15,11 +17,6 @@ def form(pattern: str, words: str, **bounds: Any) -> Any:
     """Return the field of a text of a form, with what is said of one that has not that form."""
     _FORMS[pattern] = words
     return Field(pattern=pattern, **bounds)
-
-
-def _counted(ctx: Mapping[str, Any], bound: str, one: str, many: str) -> str:
-    number = ctx[bound]
-    return f"{number} {one if number == 1 else many}"
 
 
 _WORDS: Final[Mapping[str, str | Callable[[Mapping[str, Any]], str]]] = {
@@ -41,7 +38,7 @@ _WORDS: Final[Mapping[str, str | Callable[[Mapping[str, Any]], str]]] = {
         ctx["pattern"], f"it must have the form {ctx['pattern']}"
     ),
     "string_too_long": lambda ctx: (
-        f"it must have at most {_counted(ctx, 'max_length', 'character', 'characters')}"
+        f"it must have at most {say_count(ctx['max_length'], 'character', 'characters')}"
     ),
     "string_too_short": lambda ctx: (
         "it must not be empty"
@@ -49,10 +46,10 @@ _WORDS: Final[Mapping[str, str | Callable[[Mapping[str, Any]], str]]] = {
         else f"it must have at least {ctx['min_length']} characters"
     ),
     "too_long": lambda ctx: (
-        f"it must have at most {_counted(ctx, 'max_length', 'entry', 'entries')}"
+        f"it must have at most {say_count(ctx['max_length'], 'entry', 'entries')}"
     ),
     "too_short": lambda ctx: (
-        f"it must have at least {_counted(ctx, 'min_length', 'entry', 'entries')}"
+        f"it must have at least {say_count(ctx['min_length'], 'entry', 'entries')}"
     ),
     **dict.fromkeys(("int_type", "int_from_float", "int_parsing"), "it must be a whole number"),
     **dict.fromkeys(
