@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers import wait_for
 from tests.kernel.parts import HomeKernel
+from tests.kernel.stage import Stage
 
 _FAILED = pytest.StashKey[bool]()
 
@@ -94,6 +96,28 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HomeKernel]:
         yield kernel
     finally:
         kernel.stop()
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[Stage]:
+    """The server's end of a bus, played by the test."""
+    made = Stage(tmp_path)
+    try:
+        yield made
+    finally:
+        made.stop()
+
+
+@pytest.fixture
+def kernel_on_bus(
+    stage: Stage, lent: Lent, tmp_path: Path, request: pytest.FixtureRequest
+) -> Iterator[HomeKernel]:
+    """A kernel on this test's own bus; a session of its own, the process shared by the module."""
+    started = lent.take(tmp_path / "kernel", {"GPULEASE_BUS": str(stage.path)})
+    assert started.run("%load_ext gpulease").ok
+    wait_for(lambda: stage.kernels, what="the kernel on the bus")
+    yield started
+    lent.give_back(started, as_new=not has_failed(request.node))
 
 
 @pytest.fixture

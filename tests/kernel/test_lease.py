@@ -5,7 +5,6 @@ import re
 import shutil
 import signal
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,6 @@ from gpulease.kernel.clock import own_times
 from gpulease.protocol import LeaseView
 from gpulease.sides.environment import ENV_COMPANION, companion_mark
 from tests.helpers import process_is_gone, wait_for
-from tests.kernel.conftest import Lent, has_failed
 from tests.kernel.parts import Cell, HomeKernel, printed
 from tests.kernel.stage import LEASE, Stage, in_seconds, lease_view
 
@@ -26,24 +24,8 @@ STARTUP = Path(__file__).parents[2] / "shared-data/etc/ipython/startup/00-gpulea
 
 
 @pytest.fixture
-def stage(tmp_path: Path) -> Iterator[Stage]:
-    made = Stage(tmp_path)
-    try:
-        yield made
-    finally:
-        made.stop()
-
-
-@pytest.fixture
-def kernel(
-    stage: Stage, lent: Lent, tmp_path: Path, request: pytest.FixtureRequest
-) -> Iterator[HomeKernel]:
-    """A kernel on this test's own bus; a session of its own, the process shared by the module."""
-    started = lent.take(tmp_path / "kernel", {"GPULEASE_BUS": str(stage.path)})
-    assert started.run("%load_ext gpulease").ok
-    wait_for(lambda: stage.kernels, what="the kernel on the bus")
-    yield started
-    lent.give_back(started, as_new=not has_failed(request.node))
+def kernel(kernel_on_bus: HomeKernel) -> HomeKernel:
+    return kernel_on_bus
 
 
 def give(stage: Stage) -> None:

@@ -1,13 +1,10 @@
 """``%gpu submit`` as it is typed in a notebook: what is asked for, said and refused."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.helpers import wait_for
-from tests.kernel.conftest import Lent, has_failed
 from tests.kernel.parts import HomeKernel
 from tests.kernel.stage import Stage
 
@@ -15,29 +12,12 @@ pytestmark = pytest.mark.processes
 
 
 @pytest.fixture
-def stage(tmp_path: Path) -> Iterator[Stage]:
-    made = Stage(tmp_path)
-    try:
-        yield made
-    finally:
-        made.stop()
-
-
-@pytest.fixture
-def kernel(
-    stage: Stage, lent: Lent, tmp_path: Path, request: pytest.FixtureRequest
-) -> Iterator[HomeKernel]:
+def kernel(kernel_on_bus: HomeKernel) -> HomeKernel:
     """A kernel in a directory with two notebooks."""
-    home = tmp_path / "kernel"
-    started = lent.take(home, {"GPULEASE_BUS": str(stage.path)})
-    assert started.run("%load_ext gpulease").ok
-    wait_for(lambda: stage.kernels, what="the kernel on the bus")
     cell = {"cell_type": "code", "source": "epochs = 1", "metadata": {"tags": ["parameters"]}}
     for name in ("train.ipynb", "mein Heft.ipynb"):
-        (home / name).write_text(json.dumps({"cells": [cell]}))
-    assert started.run(f"%cd -q {home}").ok
-    yield started
-    lent.give_back(started, as_new=not has_failed(request.node))
+        (kernel_on_bus.directory / name).write_text(json.dumps({"cells": [cell]}))
+    return kernel_on_bus
 
 
 def submitted(stage: Stage) -> dict[str, object]:
