@@ -97,6 +97,7 @@ _HANDLES: dict[tuple[str, str], str] = {
     ("threading", "Barrier"): "a barrier between threads",
     ("concurrent", "Executor"): "an executor",
     ("concurrent", "Future"): "a future of an executor",
+    ("torch", "_BaseDataLoaderIter"): "an iterator of a DataLoader",
 }
 _EXTENSION = "a compiled extension module (load it anew where it is used)"
 #: What people make once and use for long: that it stays where it is, is worth a word.

@@ -7,13 +7,15 @@ is *pinned*: it travels by id, and its content is put into the object that is th
 
 from __future__ import annotations
 
+import bisect
 import gc
+import itertools
 import sys
 from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
-from gpulease.transfer.arrays import SharedMemory, buffer_owner
+from gpulease.transfer.arrays import SharedMemory, buffer_owner, byte_bounds
 from gpulease.transfer.frameworks import sealed
 from gpulease.transfer.libraries import library
 from gpulease.transfer.refuse import RefusedError
@@ -68,7 +70,24 @@ def _shared(group: Group, spaces: Mapping[int, Any]) -> set[int]:
     shared = SharedMemory(group.arrays).ids | spaces.keys()
     shared.update(map(id, map(buffer_owner, group.arrays)))
     shared.update(_viewed(group.arrays))
+    shared.update(map(id, group.shown))
+    shared.update(_shown(group))
     return shared
+
+
+def _shown(group: Group) -> set[int]:
+    """Return the arrays, by id, whose memory an object of a framework shows as well."""
+    if not group.spans:
+        return set()
+    spans = sorted(group.spans)
+    ends = list(itertools.accumulate((high for _, high in spans), max))
+
+    def is_met(array: Any) -> bool:
+        low, high = byte_bounds(array)
+        before = bisect.bisect_left(spans, (high,))
+        return before > 0 and ends[before - 1] > low
+
+    return {id(a) for a in group.arrays if a.size and is_met(a)}
 
 
 def _viewed(arrays: list[Any]) -> set[int]:
@@ -79,7 +98,7 @@ def _viewed(arrays: list[Any]) -> set[int]:
 
 def may_have_pins(side: Side, group: Group) -> bool:
     """Say whether objects of a group may be filled after all of it was loaded."""
-    if len(group.inner) > _LIMIT or not all(map(is_plain, group.inner.values())):
+    if len(group.inner) > _LIMIT or not all(map(_loads_blindly, group.inner.values())):
         return False
     culprits = side.packer.culprits  # of these the other side could not make an empty one
     return not any(sealed.is_wanted(obj, culprits) for obj in culprits and group.inner.values())
@@ -168,6 +187,16 @@ def is_plain(obj: Any) -> bool:
     made_hash: Any = type(obj).__hash__
     hashed = made_hash is not None and made_hash is not object.__hash__
     return not hashed and (is_plain_instance(obj) or is_container(obj))
+
+
+def _loads_blindly(obj: Any) -> bool:
+    """As ``is_plain``; a tensor is loaded from its memory, and gets all else at the commit."""
+    return is_plain(obj) or _is_tensor(type(obj))
+
+
+def _is_tensor(kind: type) -> bool:
+    torch = library("torch")
+    return torch is not None and kind in (torch.Tensor, torch.nn.Parameter)
 
 
 def _is_scalar(kind: type) -> bool:

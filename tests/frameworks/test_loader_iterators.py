@@ -1,0 +1,84 @@
+"""An iterator of a DataLoader stays where it was made, and what it reads travels all the same."""
+
+import pytest
+
+from gpulease.errors import GPULeaseError
+from tests.frameworks.conftest import UNHURRIED
+
+MAKE = """
+import torch
+from torch.utils.data import DataLoader, Dataset, TensorDataset
+class Squares(Dataset):
+    def __init__(self, n):
+        self.x = torch.arange(float(n)); self.log = []; self.add = 0
+    def __len__(self):
+        return len(self.x)
+    def __getitem__(self, i):
+        self.log.append(i)
+        return self.x[i] ** 2 + self.add
+squares = Squares(6); loader = DataLoader(squares, batch_size=2, num_workers=WORKERS)
+pairs = TensorDataset(torch.ones(4, 2), torch.arange(4)); shuffled = DataLoader(pairs, 2, True)
+"""
+
+
+@pytest.fixture
+def pair(new_pair):
+    made = new_pair(settings=UNHURRIED)
+    made.attach()
+    return made
+
+
+def on_both(pair, workers, side, other):
+    """Make an iterator on one side, and use all that it reads on the other."""
+    make = MAKE.replace("WORKERS", str(workers))
+    side(make + "it = iter(loader); again = iter(shuffled); first = next(it).tolist(); next(again)")
+    other("assert first == [0.0, 1.0] and loader.dataset is squares and shuffled.dataset is pairs")
+    other("assert [b.tolist() for b in loader] == [[0, 1], [4, 9], [16, 25]]\nsquares.add = 1")
+    other("assert len(list(shuffled)) == 2\nsquares.x[5] = 10; pairs.tensors[1].add_(10)")
+    side("assert loader.dataset is squares and shuffled.dataset is pairs and squares.add == 1")
+    side("assert squares.x[5] == 10 and pairs.tensors[1].tolist() == [10, 11, 12, 13]")
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_made_on_the_gpu(pair, workers):
+    on_both(pair, workers, pair.gpu, pair.home)
+    pair.gpu("next(again)")
+    if not workers:  # a worker has the dataset that it began with
+        pair.gpu(
+            "assert next(it).tolist() == [5, 10] and next(it)[1] == 101 and it._dataset is squares"
+        )
+    pair.home("assert squares.add == 1")
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_made_at_home(pair, workers):
+    on_both(pair, workers, pair.home, pair.gpu)
+    pair.home("next(again)")
+    if not workers:
+        pair.home("assert next(it).tolist() == [5, 10] and it._dataset is squares")
+
+
+def test_next_on_the_other_side_says_what_it_is(pair):
+    pair.gpu(MAKE.replace("WORKERS", "0") + "it = iter(loader); next(it)")
+    with pytest.raises(GPULeaseError, match=r"it cannot travel .*an iterator of a DataLoader"):
+        pair.home("next(it)")
+    pair.gpu("assert next(it).tolist() == [4, 9]")
+
+
+def test_a_generator_shares_what_holds_tensors(pair):
+    """Its instance keeps its identity, and the tensor in it its memory."""
+    pair.gpu(MAKE.replace("WORKERS", "0") + "gen = (squares[i] for i in range(6)); next(gen)")
+    pair.home("squares.x[1] = 7; squares.add = 1")
+    pair.gpu("assert next(gen) == 50 and squares.log == [0, 1]\nsquares.x.mul_(2)")
+    pair.home("assert squares.x[1] == 14")
+
+
+def test_an_array_under_a_tensor_that_a_generator_reads(pair):
+    """Its memory comes with the tensor's, and not by itself as well."""
+    pair.home("import numpy as np, torch")
+    pair.gpu("a = np.arange(10.); t = torch.from_numpy(a[2:6]); box = [a, t]")
+    pair.gpu("gen = (b[2] for b in box); hold = [gen]")
+    pair.home("t += 1; assert_ = a.tolist()\nassert assert_[:4] == [0, 1, 3, 4]")
+    pair.gpu("assert a[2] == 3 == t[0] and box[0] is a")
+    pair.gpu("a[3] = 9")
+    pair.home("assert t[1] == 9 and a[3] == 9")
