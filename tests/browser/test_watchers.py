@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -64,20 +65,109 @@ def test_one_of_several_groups_is_chosen(stage: Stage, page: Any) -> None:
     assert page.get_attribute("#ics", "href").endswith("reservations.ics?group=cs102")
 
 
+def reserved(first: datetime, /, **changes: Any) -> dict[str, Any]:
+    """Return a reservation of a window of ninety minutes from then on."""
+    window = {
+        "at": "a", "start": first.isoformat(), "end": (first + timedelta(minutes=90)).isoformat(),
+        "local_start": f"{first:%Y-%m-%dT%H:%M}", "local_end": f"{first:%Y-%m-%dT%H:%M}",
+        "state": "coming", "seats": 3, "reserved": 3, "claimed": 0,
+    }  # fmt: skip
+    found = {"id": "r1", "version": 1, "name": "night", "title": "", "group": "cs101"}
+    found |= {"gpu_class": "sim", "zone": "UTC", "manages": True, "windows": [window]}
+    return found | {"windows_ahead": 1, "exam": False, "image": ""} | changes
+
+
 def test_a_window_over_midnight_says_when_it_ends(stage: Stage, page: Any) -> None:
     stage.reader = PageReader("ida", leads=("cs101",))
     eve = datetime.now(UTC).replace(hour=23, minute=0, second=0, microsecond=0)
-    window = {
-        "at": "a", "start": eve.isoformat(), "end": (eve + timedelta(minutes=90)).isoformat(),
-        "state": "coming", "seats": 3, "reserved": 3, "claimed": 0,
-    }  # fmt: skip
-    night = {"id": "r1", "version": 1, "name": "night", "title": "", "group": "cs101"}
-    night |= {"gpu_class": "sim", "zone": "UTC", "manages": True, "windows": [window]}
-    stage.reservations = [night]
+    stage.reservations = [reserved(eve)]
     page.goto(stage.url + "group")
     page.wait_for_selector(".ec-event .gl-window-time")
     said = page.locator(".ec-event .gl-window-time").all_inner_texts()
     assert set(said) == {"23:00 \N{EN DASH} 00:30"}
+
+
+@pytest.mark.parametrize(
+    ("zone", "hour"), [("Asia/Tokyo", 22), ("Pacific/Honolulu", 3), ("Europe/Berlin", 14)]
+)
+def test_the_calendar_opens_where_the_next_window_is(
+    stage: Stage, profile: Any, zone: str, hour: int
+) -> None:
+    stage.reader = PageReader("ida", leads=("cs101",))
+    here = datetime.now(ZoneInfo(zone)).replace(hour=hour, minute=0, second=0, microsecond=0)
+    stage.reservations = [reserved(here.astimezone(UTC))]
+    context = profile.browser.new_context(timezone_id=zone)
+    page = context.new_page()
+    page.goto(stage.url + "group")
+    page.wait_for_selector(".ec-event")
+    seen = """() => {
+        const [box, event] = [".ec-main", ".ec-event"].map(
+            each => document.querySelector(each).getBoundingClientRect());
+        return event.top >= box.top && event.bottom <= box.bottom;
+    }"""
+    page.wait_for_function(seen)
+    context.close()
+
+
+def test_a_window_says_whom_it_is_for_and_its_form_changes_that(stage: Stage, page: Any) -> None:
+    stage.reader = PageReader("ida", leads=("cs101",))
+    start = datetime.now(UTC).replace(hour=12, minute=0, second=0, microsecond=0)
+    of = {"start": f"{start:%Y-%m-%dT12:00}", "end": f"{start:%Y-%m-%dT13:30}", "seats": 3}
+    people = {"named": ["ada", "alan"], "managers": ["tess"], "extra_time": {"ada": 900.0}}
+    rest = {"contact": ["ida@example.org"], "idle": 600.0, "exam": True, "repeat": ""}
+    stage.reservations = [reserved(start, **of, **people, **rest)]
+    problem = {"title": "It does not fit.", "next_step": "", "numbers": {}}
+    stage.answers["POST reservations/check"] = (
+        200,
+        {"items": [{"fits": False, "problem": problem}]},
+    )
+    stage.answers["PATCH reservations/r1"] = (200, stage.reservations[0])
+    page.goto(stage.url + "group")
+    page.click(".ec-event")
+    facts = " ".join(page.inner_text("#session-about").split())
+    assert "Only for ada, alan" in facts
+    assert "Extra time ada: 15 min" in facts
+    assert "May change it tess" in facts
+    assert "Mail is sent to ida@example.org" in facts
+    assert "Idle time-out 10 min" in facts
+    page.click("#session-actions [data-action=edit]")
+    assert page.input_value("#book-named") == "ada, alan"  # seen without opening "More"
+    assert page.is_visible("#book-named")
+    assert page.input_value("#book-extra") == "ada: 15"
+    page.fill("#book-named", "ada")
+    page.fill("#book-extra", "ada: 30, alan 5, mary: x")
+    page.fill("#book-managers", "")
+    page.fill("#book-idle", "")
+    page.click("#book-submit")
+    page.wait_for_selector("#book-dialog", state="hidden")
+    [sent] = stage.called("PATCH", "reservations/r1")
+    assert sent["named"] == ["ada"]
+    assert sent["extra_time"] == {"ada": "30m", "alan": "5m", "mary": "x"}
+    assert sent["managers"] == []
+    assert sent["idle"] is None  # the class's own again
+
+
+def test_what_the_form_has_no_field_for_goes_with_a_copy(stage: Stage, page: Any) -> None:
+    stage.reader = PageReader("ida", leads=("cs101",))
+    start = datetime.now(UTC).replace(hour=12, minute=0, second=0, microsecond=0)
+    more = {"seats_per_person": 2, "grace": 300.0, "lead": None, "seats": 3, "repeat": ""}
+    stage.reservations = [reserved(start, **more)]
+    problem = {"title": "It does not fit.", "next_step": "", "numbers": {}}
+    stage.answers["POST reservations/check"] = (
+        200,
+        {"items": [{"fits": False, "problem": problem}]},
+    )
+    stage.answers["POST reservations"] = (200, stage.reservations[0])
+    page.goto(stage.url + "group")
+    page.click(".ec-event")
+    assert "Only for everybody in cs101" in " ".join(page.inner_text("#session-about").split())
+    page.click("#session-actions [data-action=copy]")
+    page.fill("#book-end", f"{start:%Y-%m-%dT13:30}")
+    page.click("#book-submit")
+    page.wait_for_selector("#book-dialog", state="hidden")
+    [sent] = stage.called("POST", "reservations")
+    assert (sent["seats_per_person"], sent["grace"], sent["name"]) == (2, 300.0, "night-copy")
+    assert "lead" not in sent
 
 
 def test_an_admin_ends_a_lease_with_a_reason(stage: Stage, page: Any) -> None:

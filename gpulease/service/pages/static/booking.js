@@ -11,6 +11,13 @@ const RULES = { weekly: "FREQ=WEEKLY", fortnightly: "FREQ=WEEKLY;INTERVAL=2", wo
 const minutes = (text) => Date.parse(`${text}:00Z`) / 60_000;
 const shifted = (text, by) => new Date((minutes(text) + by) * 60_000).toISOString().slice(0, 16);
 const list = (text) => text.split(/[\s,;]+/).filter(Boolean);
+const asMinutes = (seconds) => Math.round(seconds / 60);
+
+/** What a person has beyond the end, by name, from "ada: 15, alan: 30"; the service says what is no time. */
+function readExtra(text) {
+  const each = text.split(/[,;]/).map((part) => part.trim()).filter(Boolean);
+  return Object.fromEntries(each.map((part) => part.split(/\s*[:=]\s*|\s+/)).map(([name, time = ""]) => [name, /^[\d.]+$/.test(time) ? `${time}m` : time]));
+}
 
 /** The choice and count that a rule is, `["as-is", ""]` for one that the form cannot say. */
 function readRule(rule) {
@@ -84,7 +91,12 @@ export class Booking {
     $("exam").checked = known.exam ?? false;
     $("named").value = (known.named ?? []).join(", ");
     $("contact").value = (known.contact ?? []).join(", ");
-    $("idle").value = known.idle ? Math.round(known.idle / 60) : "";
+    $("managers").value = (known.managers ?? []).join(", ");
+    $("extra").value = Object.entries(known.extra_time ?? {}).map(([name, seconds]) => `${name}: ${asMinutes(seconds)}`).join(", ");
+    $("idle").value = known.idle ? asMinutes(known.idle) : "";
+    // What the form has no field for goes with a copy.
+    this.beyond = Object.fromEntries(["seats_per_person", "lead", "grace"].filter((name) => known[name] != null).map((name) => [name, known[name]]));
+    $("more").open = known.exam || ["named", "contact", "managers", "extra", "idle"].some((name) => $(name).value) || $("zone").value !== HERE;
     this.#showTimes();
   }
 
@@ -115,14 +127,16 @@ export class Booking {
       exam: $("exam").checked,
       named: list($("named").value),
       contact: list($("contact").value),
+      managers: list($("managers").value),
+      extra_time: readExtra($("extra").value),
+      idle: $("idle").value ? $("idle").valueAsNumber * 60 : null,
     };
     if (every !== "as-is") body.repeat = RULES[every] ? `${RULES[every]};COUNT=${$("times").value || 1}` : "";
-    if ($("idle").value) body.idle = $("idle").valueAsNumber * 60;
     return body;
   }
 
   #whole() {
-    return { name: $("name").value.trim(), group: this.group, ...this.#body() };
+    return { ...this.beyond, name: $("name").value.trim(), group: this.group, ...this.#body() };
   }
 
   async #check() {

@@ -52,6 +52,7 @@ export class Session {
       $("about"),
       h("p", { class: "gl-sentence" }, span(one.local_start, one.local_end), h("span", { class: "text-body-secondary" }, ` (${of.zone})`)),
       h("dl", { class: "gl-facts" }, fact(_("State"), STATES[one.state]), fact(_("Seats"), `${one.seats} × ${of.gpu_class}`, one.seats < one.reserved ? _(", {n} reserved", { n: one.reserved }) : ""), held ? fact(_("Taken"), _("{n} of {total}", { n: one.claimed, total: one.seats })) : null, one.first_gpus && one.state === "lead" ? fact(_("First GPU"), one.first_gpus.slice(11, 16)) : null, fact(_("Windows to come"), of.windows_ahead), of.exam ? fact(_("Exam"), _("no GPU is taken away")) : null, of.image ? fact(_("Image"), h("code", { class: "text-break" }, of.image)) : null),
+      of.manages ? h("dl", { class: "gl-facts" }, people(of).map(([name, value]) => fact(name, value))) : null,
     );
   }
 
@@ -126,6 +127,18 @@ export class Session {
       alertError(error);
     }
   }
+}
+
+/** Whom it is for, who may change it and who is told: what those who manage it read. */
+function people({ group, named = [], extra_time: extra = {}, managers = [], contact = [], idle }) {
+  const times = Object.entries(extra).map(([name, seconds]) => `${name}: ${duration(seconds)}`);
+  return [
+    [_("Only for"), named.join(", ") || _("everybody in {group}", { group })],
+    [_("Extra time"), times.join(", ")],
+    [_("May change it"), managers.join(", ")],
+    [_("Mail is sent to"), contact.join(", ")],
+    [_("Idle time-out"), idle === null || idle === undefined ? "" : duration(idle)],
+  ].filter(([, value]) => value);
 }
 
 const later = (wallTime, minutes) => new Date(Date.parse(`${wallTime}:00Z`) + minutes * 60_000).toISOString().slice(0, 16);

@@ -54,6 +54,24 @@ function content({ event, timeText }) {
   };
 }
 
+// What a day's column opens at, and how many of its hours are seen then.
+const DAY = "07:30";
+const SEEN = 11;
+const LEAD = 30 * 60_000; // ms seen before a window
+
+/** Where a view opens that begins at `start`: at the reader's own day, or at the next window that is not in it. */
+function opening(found, start, end) {
+  const times = found.flatMap((each) => each.windows).map((one) => ({ ...one, from: new Date(one.start) }));
+  const seen = times.filter(({ from }) => from >= start && from < end).sort((a, b) => a.from - b.from);
+  const next = seen.find(({ state }) => state !== "over") ?? seen[0];
+  if (!next) return null;
+  const first = new Date(next.from);
+  first.setHours(...DAY.split(":").map(Number), 0, 0);
+  const inTheDay = next.from >= first && new Date(next.end) - first <= SEEN * 3600_000;
+  const midnight = new Date(next.from).setHours(0, 0, 0, 0);
+  return inTheDay ? DAY : CLOCK.format(Math.max(midnight, next.from - LEAD));
+}
+
 /**
  * Make the calendar in `place`.
  *
@@ -65,6 +83,16 @@ export function timetable(place, { read, closures, onPick, onOpen, onMove }) {
     const { reservation, window: window_ } = event.extendedProps;
     const times = { start: wall(event.start, reservation.zone), end: wall(event.end, reservation.zone) };
     onMove(reservation, window_, times, revert);
+  };
+  let opened = null; // the view that stands where its windows are: from then on only the reader scrolls it
+  let top = DAY;
+  const open = (found, start, end) => {
+    if (opened === start.getTime()) return;
+    const at = opening(found, start, end);
+    if (at) opened = start.getTime();
+    if (top === (at ?? DAY)) return;
+    top = at ?? DAY;
+    calendar.setOption("scrollTime", top);
   };
   const calendar = createCalendar(place, [TimeGrid, DayGrid, List, Interaction], {
     view: NARROW.matches ? "timeGridDay" : "timeGridWeek",
@@ -79,8 +107,9 @@ export function timetable(place, { read, closures, onPick, onOpen, onMove }) {
     noEventsContent: _("Nothing is reserved."),
     eventSources: [
       {
-        events: async ({ start }) => {
+        events: async ({ start, end }) => {
           const [found, days] = await Promise.all([read(start), closures()]);
+          open(found, start, end);
           return [...days.map(closed), ...found.flatMap((each) => each.windows.map((one) => shown(each, one)))];
         },
       },
@@ -89,7 +118,7 @@ export function timetable(place, { read, closures, onPick, onOpen, onMove }) {
     locale,
     firstDay: 1,
     height: NARROW.matches ? "28rem" : "40rem",
-    scrollTime: "07:30:00",
+    scrollTime: DAY,
     allDaySlot: false,
     nowIndicator: true,
     selectable: true,
