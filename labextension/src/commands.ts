@@ -6,10 +6,11 @@ import { ICommandPalette } from '@jupyterlab/apputils';
 import type { Actions } from './actions';
 import type { IWish } from './api';
 import { roughly } from './time';
-import { wished } from './wishes';
+import { better, wished } from './wishes';
 
 export const CommandIDs = {
   request: 'gpulease:request',
+  upgrade: 'gpulease:upgrade',
   keep: 'gpulease:keep',
   giveBack: 'gpulease:return',
   runOnGPU: 'gpulease:run-on-gpu',
@@ -31,8 +32,9 @@ export function addCommands(
   addLeaseCommands(app, actions);
   addNotebookCommands(app, actions);
   const category = actions.trans.__('GPU');
-  const { request, keep, giveBack, runAuto, runOnGPU, why, page, help } = CommandIDs;
-  const all = [request, keep, giveBack, runAuto, runOnGPU, why, page, help];
+  const { request, upgrade, keep, giveBack, runAuto, runOnGPU, why, page, help } =
+    CommandIDs;
+  const all = [request, upgrade, keep, giveBack, runAuto, runOnGPU, why, page, help];
   for (const command of all) {
     palette?.addItem({ command, category });
   }
@@ -55,6 +57,16 @@ function addLeaseCommands(app: JupyterFrontEnd, actions: Actions): void {
       const { gpu_class, count, at_least } = args as IWish;
       return actions.request({ gpu_class, count, at_least });
     }
+  });
+  commands.addCommand(CommandIDs.upgrade, {
+    label: () => {
+      const free = actions.lease()?.upgrade;
+      return free
+        ? trans.__('Move to %1', better(free, trans))
+        : trans.__('Move to what was asked for');
+    },
+    isVisible: () => Boolean(actions.lease()?.upgrade),
+    execute: () => actions.upgrade()
   });
   commands.addCommand(CommandIDs.keep, {
     label: () => {

@@ -6,6 +6,7 @@ import { TranslationBundle } from '@jupyterlab/translation';
 import type { Actions } from './actions';
 import type { ILeaseChange } from './leases';
 import { hour, roughly, until } from './time';
+import { better, isLess, isNews } from './wishes';
 import { gpuName, here, IDLE_REASONS, shortWithGPU } from './words';
 import type { ILease } from './wire';
 
@@ -29,6 +30,13 @@ export class Notifier {
 
   private moved({ before, after }: ILeaseChange): void {
     const was = before?.state;
+    if (after.state === 'active' && isNews(before, after)) {
+      this.grows(after);
+      return;
+    }
+    if (before?.upgrade && !after.upgrade) {
+      this.forget(after);
+    }
     if (after.state === was && after.warned_until === before?.warned_until) {
       return;
     }
@@ -68,11 +76,30 @@ export class Notifier {
 
   private granted(lease: ILease): void {
     const waited = (this.actions.leases.now() - Date.parse(lease.created)) / 1000;
+    if (isLess(lease)) {
+      this.say(lease, 'info', here(lease.sentence, this.actions.leases.now()), 30_000);
+      return;
+    }
     if (waited < WAITED && !document.hidden) {
       return;
     }
     const name = gpuName(lease, this.actions.leases.classes, this.trans);
     this.say(lease, 'success', this.trans.__('Your GPU is ready: %1.', name), 10_000);
+  }
+
+  /** What was asked for is free: it comes by a click only, for the notebook moves there. */
+  private grows(lease: ILease): void {
+    const { trans } = this;
+    const move = {
+      label: trans.__('Move'),
+      displayType: 'accent' as const,
+      callback: () => void this.actions.upgrade(lease)
+    };
+    const text = trans.__(
+      'What you asked for is free now: %1. Your variables come along.',
+      better(lease.upgrade!, trans)
+    );
+    this.say(lease, 'info', text, false, [move]);
   }
 
   private warned(lease: ILease): void {

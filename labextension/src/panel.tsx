@@ -11,7 +11,8 @@ import { Past } from './past';
 import { Sparkline } from './sparkline';
 import { clock, hour, roughly, until } from './time';
 import { Reservations } from './reservations';
-import type { ILease, IProject, IReservation, IUpgrade } from './wire';
+import { better } from './wishes';
+import type { ILease, IProject, IReservation } from './wire';
 import { Variables } from './variables';
 import { available, gpuName, here, priced, short } from './words';
 
@@ -165,7 +166,7 @@ function LeaseSection({ actions }: { actions: Actions }): JSX.Element {
         )}
         {lease?.upgrade && (
           <Action
-            text={trans.__('Move to %1', wished(lease.upgrade, trans))}
+            text={trans.__('Move to %1', better(lease.upgrade, trans))}
             accent
             act={() => actions.upgrade()}
           />
@@ -318,14 +319,6 @@ function Offer({ actions }: { actions: Actions }): JSX.Element {
       </ul>
     </section>
   );
-}
-
-function wished(upgrade: IUpgrade, trans: TranslationBundle): string {
-  const { count, title, percent } = upgrade;
-  if (percent) {
-    return trans.__('%1, %2 % of a card', title, percent);
-  }
-  return count > 1 ? `${count} × ${title}` : title;
 }
 
 /** What `%gpu` says of files, where they are mirrored. */

@@ -121,6 +121,7 @@ export class GPUButton extends ReactWidget {
       );
       menu.addItem({ type: 'submenu', submenu: hours });
     } else {
+      menu.addItem({ command: CommandIDs.upgrade });
       menu.addItem({ command: CommandIDs.keep });
       menu.addItem({ command: CommandIDs.giveBack });
     }

@@ -45,6 +45,11 @@ export interface ILease {
   verdict: string;
   utilisation: number | null;
   memory_used?: number | null;
+  /** What was asked for, where it is not what there is: "" and 0 where it is. */
+  asked_class?: string;
+  asked_count?: number;
+  asked_percent?: number;
+  /** What of that is free now. */
   upgrade?: IUpgrade | null;
   keep: { allowed: boolean; left: number; seconds: number; reason: string };
   devices: { uuid: string; name: string; memory: number; simulated: boolean }[];

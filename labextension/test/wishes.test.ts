@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { wished, wishes } from '../src/wishes';
-import type { IGPUClass } from '../src/wire';
+import { better, isLess, isNews, wished, wishes } from '../src/wishes';
+import type { IGPUClass, ILease } from '../src/wire';
 
 /** Lab's translator without a catalogue. */
 const words = {
@@ -53,4 +53,26 @@ test('the whole card of a divided pool is told as a card', () => {
   assert.deepEqual(told({ ...T4, percent: 100, steps: [] }), [
     'Request T4 · 1 of 4 available'
   ]);
+});
+
+test('what is free of a wish is news once, and again where it is other', () => {
+  const four = { gpu_class: 't4', title: 'T4', count: 4 };
+  const small = { asked_count: 4, upgrade: null } as ILease;
+  const free = { ...small, upgrade: four };
+  assert.equal(isNews(null, small), false);
+  assert.equal(isNews(small, free), true);
+  assert.equal(isNews(free, { ...free, upgrade: { ...four } }), false);
+  assert.equal(isNews(free, { ...free, upgrade: { ...four, count: 3 } }), true);
+  assert.equal(isNews(free, small), false);
+  assert.equal(better(four, words), '4 × T4');
+  assert.equal(better({ ...four, count: 1, percent: 70 }, words), 'T4, 70 % of a card');
+});
+
+test('a lease is less than its wish by its class, its number or its part of a card', () => {
+  const whole = { asked_class: '', asked_count: 0, asked_percent: 0 } as ILease;
+  assert.equal(isLess(whole), false);
+  assert.equal(isLess({} as ILease), false);
+  assert.equal(isLess({ ...whole, asked_class: 'a100' }), true);
+  assert.equal(isLess({ ...whole, asked_count: 4 }), true);
+  assert.equal(isLess({ ...whole, asked_percent: 70 }), true);
 });

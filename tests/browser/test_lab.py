@@ -326,6 +326,13 @@ def test_use_memory_and_what_is_free_of_the_wish_are_shown(student: Student) -> 
     with page.expect_request(lambda sent: "leases/lease-1/upgrade" in sent.url) as asked:
         page.click(f"{PANEL}:visible >> text=/Move to 2 . A100 80 GB/")
     assert asked.value.method == "POST"
+    # It is said without a look into the panel, and a click there or in the menu takes it.
+    toast = page.locator(".Toastify__toast:has-text('What you asked for is free now')")
+    assert "2 \N{MULTIPLICATION SIGN} A100 80 GB" in toast.inner_text()
+    with page.expect_request(lambda sent: "leases/lease-1/upgrade" in sent.url):
+        choose(page, "Move to 2")
+    with page.expect_request(lambda sent: "leases/lease-1/upgrade" in sent.url):
+        toast.get_by_role("button", name="Move").click()
     page.unroute_all(behavior="ignoreErrors")
 
 

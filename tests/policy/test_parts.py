@@ -12,7 +12,7 @@ from gpulease.policy import asking, budgets, document, lifecycle, wishes
 from gpulease.policy.capacity import cards as dividing
 from gpulease.policy.capacity import fitting
 from gpulease.policy.document.difference import differences
-from gpulease.policy.explanation.explain import explain, wish_is_free
+from gpulease.policy.explanation.explain import explain, of_wish
 from gpulease.policy.lifecycle import apply
 from gpulease.policy.model import (
     Device,
@@ -379,8 +379,10 @@ def test_it_is_offered_its_wish_and_no_size_between():
     view = snapshot([mine], tenths(1), policy=POLICY)
     (shape,) = wishes.within_reach(view).values()
     assert shape.count == 7
-    assert "70 % of a card (large) is free now" in wish_is_free(shape, mine)
-    assert wish_is_free(shape, replace(mine, becomes=shape)) == "", "it is on its way there"
+    assert "70 % of a card (large) is free now" in of_wish(shape, mine, POLICY)
+    assert of_wish(shape, replace(mine, becomes=shape), POLICY) == "", "it is on its way there"
+    assert "it comes by a click only" in of_wish(None, mine, POLICY)
+    assert of_wish(None, replace(mine, asked_count=0), POLICY) == "", "it is what was asked for"
     rest = active(
         1, devices=parts_of(0, 6, 10), count=4, card_parts=TEN, gpu_class="small", pool="cards"
     )

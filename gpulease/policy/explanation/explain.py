@@ -138,10 +138,19 @@ def beyond_share(lease: Lease, policy: PolicyDocument, evidence: Evidence | None
     )
 
 
-def wish_is_free(shape: Shape | None, lease: Lease) -> str:
-    """Say that what a lease asked for is free, or a part of it; "" where nothing is."""
-    if shape is None or lease.becomes is not None:  # it is on its way there
+def of_wish(shape: Shape | None, lease: Lease, policy: PolicyDocument) -> str:
+    """Say of an active lease that is less than was asked for what of that is free, or how it is
+    told; "" of one that is what was asked for.
+    """
+    if lease.state is not LeaseState.ACTIVE or not (lease.asked_class or lease.asked_count):
         return ""
+    if lease.becomes is not None:  # it is on its way there
+        return ""
+    if shape is None:
+        gpu_class = policy.by_name.get(lease.gpu_class)
+        if gpu_class is None or gpu_class.queue is not None:  # the cluster's queue promises nothing
+            return ""
+        return Text("You are told when what you asked for is free; it comes by a click only.")
     if lease.card_parts:
         return Text(
             "{share} % of a card ({class}) is free now: `%gpu upgrade`, or a click, takes this "

@@ -12,7 +12,7 @@ from typing import TypedDict
 
 from gpulease.policy import capacity
 from gpulease.policy.evidence.idle_case import warned_at
-from gpulease.policy.explanation.explain import explain, wish_is_free
+from gpulease.policy.explanation.explain import explain, of_wish
 from gpulease.policy.explanation.forecast import Forecast
 from gpulease.policy.model import (
     Device,
@@ -205,7 +205,7 @@ class Views:
             expected=expected,
             between=ahead.between if ahead else None,
             said=of.said,
-            asides=joined(of.asides, wish_is_free(of.upgrade, lease)),
+            asides=joined(of.asides, of_wish(of.upgrade, lease, policy)),
             outs=outs,
         )
         view: LeaseView = {
