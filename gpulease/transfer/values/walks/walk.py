@@ -35,7 +35,7 @@ from .overlaps import Overlaps
 _SLICE = 2048
 _OWNERLESS = (types.ModuleType, type(None), type)
 _CUT = (types.ModuleType, logging.Logger, types.FrameType, types.TracebackType, weakref.ref)
-_SPECIAL = (type, enum.Enum, ALIAS, *_CUT, *HOLDERS)
+_SPECIAL = (type, enum.Enum, ALIAS, BaseException, *_CUT, *HOLDERS)
 #: Types of which some objects are units, are cut off, or are looked through at once.
 _TREATED = frozenset({types.FunctionType, object, types.BuiltinFunctionType, tuple, frozenset})
 
@@ -258,7 +258,7 @@ class Walk:
                 part.objects += 1
                 out.extend(self._frame(root, part, obj))
                 continue
-            out.append(obj)
+            out.append(_without_trace(obj) if issubclass(kind, BaseException) else obj)
             if self._ndarray is not None and isinstance(obj, self._ndarray):
                 out.extend(self._array(root, part, obj))
             elif issubclass(kind, HOLDERS):
@@ -342,6 +342,12 @@ class Walk:
             group.needs.difference_update(group.oids)
         self._leaves.finish(groups, self.used_globals)
         return sorted(groups, key=lambda g: g.roots)
+
+
+def _without_trace(error: BaseException) -> list[Any]:
+    """Return what an exception leads to that travels; its traceback is of code that has ended."""
+    trace = error.__traceback__
+    return [each for each in gc.get_referents(error) if each is not trace]
 
 
 def _slices(objects: list[Any]) -> Iterator[list[Any]]:
