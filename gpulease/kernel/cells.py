@@ -22,6 +22,7 @@ from gpulease.kernel.outputs import CARRIER
 from gpulease.kernel.parts import Parts
 from gpulease.kernel.progress import QueueProgress
 from gpulease.kernel.relay import say
+from gpulease.kernel.remote_error import RemoteError
 from gpulease.protocol import EXECUTE_METADATA, ReplyMetadata
 
 if TYPE_CHECKING:
@@ -117,7 +118,8 @@ class GPUCells:
         progress = QueueProgress(parts.shell, lambda: parts.alone)
         parts.link.cell = str(count)
         values, lines = parts.results.for_away(source)
-        program = "\n".join((*lines, *typed.for_away(parts.shell, source, values)))
+        lines += typed.for_away(parts.shell, source, values)
+        program = "\n".join((*lines, *parts.last_error.for_away(source, values)))
         if program:
             parts.shell.user_ns[CARRIER] = values
         try:
@@ -222,6 +224,9 @@ class GPUCells:
                 else "What the cell had computed is home; run it again to get a new lease.",
                 status=410,
             ) from None
+        if reply.get("status") == "error" and reply.get("ename") not in INTERRUPTED:
+            with self._under_way():
+                parts.last_error.raised(error)
         raise error
 
     def about_error(self, body: str) -> None:
@@ -233,7 +238,7 @@ class GPUCells:
         """Run a ``with gpu():`` block of the running home cell; then go on here."""
         parts = self._parts
         found = _block_options(gpu_class, options)
-        self.run(source, found)
+        self._run_inside(source, found)
         with self._under_way():
             parts.home.before_home_cell(self._gate.running)
 
@@ -245,12 +250,23 @@ class GPUCells:
         namespace[name] = [function, args, kwargs, None]
         try:
             code = f"{name}[3] = {name}[0](*{name}[1], **{name}[2])"
-            self.run(code, CellOptions())
+            self._run_inside(code, CellOptions())
             with self._under_way():
                 parts.home.before_home_cell(f"{name}\n{self._gate.running}")
             return namespace[name][3]
         finally:
             namespace.pop(name, None)
+
+    def _run_inside(self, source: str, options: CellOptions) -> None:
+        """Run a part of a home cell, which may catch what it raises: the very exception."""
+        try:
+            self.run(source, options)
+        except BaseException as error:
+            original = error.original if isinstance(error, RemoteError) else None
+            # One that says more here than there stays as it is.
+            if isinstance(original, Exception) and str(error) == str(original):
+                raise original from None
+            raise
 
     def _count(self) -> int:
         parts = self._parts

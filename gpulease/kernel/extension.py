@@ -108,6 +108,10 @@ class Extension:
         """Whether a cell that wants a GPU goes on on one (``wrap.Cells``)."""
         return self.session.goes_on() if self.started else ""
 
+    def as_remote(self, error: BaseException | None) -> BaseException | None:
+        """Return what is shown for an error (``wrap.Cells``)."""
+        return self.session.last_error.as_remote(error) if self.started else error
+
     def last_error_away(self) -> bool:
         """Whether the last error was a GPU cell's (``wrap.Cells``)."""
         return self.started and self.session.cells.failed

@@ -19,6 +19,7 @@ from gpulease.kernel.cellnote import CellNote
 from gpulease.kernel.execution import Executor
 from gpulease.kernel.files import MirroredFiles
 from gpulease.kernel.inbox import Inbox
+from gpulease.kernel.last_error import LastError
 from gpulease.kernel.lease import LeaseLink
 from gpulease.kernel.options import parse_options
 from gpulease.kernel.outputs import CARRIER, Results
@@ -28,7 +29,7 @@ from gpulease.kernel.sources import Sources
 from gpulease.kernel.tokens import parse_shared
 from gpulease.kernel.wait import Waiter
 from gpulease.protocol import ENV_CELL_OPTIONS, ENV_SHARED
-from gpulease.transfer.api import Home, SwitchReport
+from gpulease.transfer.api import LAST_ERROR, Home, SwitchReport
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +56,7 @@ class Parts(ABC):
         self._shared = _sites_shared()
         self.on_change: Callable[[], None] = lambda: None
         self.results = Results(shell, self._fetch_result)
+        self.last_error = LastError(lambda: self._fetch_result(LAST_ERROR))
         self.relay = Relay(shell, self._on_comm, self.results.add)
         self.executor = Executor(self.inbox, self.relay, self.kernel)
         self.link = LeaseLink(

@@ -10,6 +10,9 @@ from __future__ import annotations
 import builtins
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import Any
+
+from gpulease.transfer.values.state.last_error import Frame, remember
 
 
 class RemoteError:
@@ -19,8 +22,12 @@ class RemoteError:
         ename: class name of the original.
         evalue: its text.
         remote_traceback: the companion's formatted traceback, one string a block.
+        original: what was raised there, None where that could not come here.
+        frames: where it was raised.
     """
 
+    original: BaseException | None = None
+    frames: Sequence[Frame] = ()
     ename: str = ""
     evalue: str = ""
     remote_traceback: list[str]
@@ -32,6 +39,14 @@ class RemoteError:
 
     def __str__(self) -> str:
         return self.evalue
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(
+            f"{self.ename!r} object has no attribute {name!r} here: the error was raised on the"
+            " GPU, and only its name and text could come to your notebook.",
+            name=name,
+            obj=self,
+        )
 
     def _render_traceback_(self) -> list[str]:
         """Give IPython the companion's own traceback instead of home's frames."""
@@ -45,6 +60,12 @@ def remote_error(ename: str, evalue: str, traceback: Sequence[str]) -> BaseExcep
     """Return an exception of a class named ``ename`` that shows the companion's traceback."""
     error: BaseException = _class_for(ename)(ename, evalue, traceback)
     return error
+
+
+def remember_original(error: object) -> None:
+    """IPython showed ``error``: let it remember what the companion raised in its place."""
+    if isinstance(error, RemoteError) and error.original is not None:
+        remember(error.original, error.frames)
 
 
 def mark_shown(error: BaseException) -> None:

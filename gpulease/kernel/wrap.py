@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 from gpulease.errors import GPULeaseError
 from gpulease.kernel.nogpu import is_about_no_gpu, no_gpu_here
-from gpulease.kernel.remote_error import was_shown
+from gpulease.kernel.remote_error import remember_original, was_shown
 from gpulease.kernel.route import Route, Side, route
 
 _SHIM = "__import__('gpulease.kernel', fromlist=['perform']).perform({})"
@@ -50,6 +50,9 @@ class Cells(Protocol):
         """Called when a home cell fails for want of a GPU: None where it goes on on one, and
         nothing is to be shown; else why not, or ``""``.
         """
+
+    def as_remote(self, error: BaseException | None) -> BaseException | None:
+        """Called with what is to be shown: what shows it in its place, as a rule ``error``."""
 
     def last_error_away(self) -> bool:
         """Called for ``%tb`` and ``%debug``: whether the last error was a GPU cell's."""
@@ -167,8 +170,12 @@ class Wrapper:
 
     def showtraceback(self, exc_tuple: Any = None, *args: Any, **kwargs: Any) -> None:
         """Let refusals read as sentences, and a NameError say where its name lives."""
-        error = exc_tuple[1] if exc_tuple else sys.exc_info()[1]
+        raised = exc_tuple[1] if exc_tuple else sys.exc_info()[1] or _last()
+        error = self._cells.as_remote(raised)
+        if error is not None and error is not raised:
+            exc_tuple = type(error), error, error.__traceback__
         if was_shown(error):
+            remember_original(error)
             return
         if isinstance(error, GPULeaseError):
             show_as_sentence(error)
@@ -184,6 +191,7 @@ class Wrapper:
                 return
             error.add_note(no_gpu_here(why_not))
         self._showtraceback(exc_tuple, *args, **kwargs)
+        remember_original(error)
 
     def _route(self, raw_cell: str, *, silent: bool) -> Route:
         way = route(raw_cell, sticky=not silent and self._cells.is_sticky(raw_cell))
@@ -209,6 +217,11 @@ def show_as_sentence(error: GPULeaseError) -> None:
     if error.next_step:
         lines.append(error.next_step)
     error.__dict__["_render_traceback_"] = lambda: lines
+
+
+def _last() -> BaseException | None:
+    error = getattr(sys, "last_value", None)
+    return error if isinstance(error, BaseException) else None
 
 
 def _ours(error: BaseException) -> bool:

@@ -91,6 +91,8 @@ class TransferSettings:
     park_limit: int = 0
 
 
+#: In place of a cell's number (``Home.result``): what IPython remembers as the last error there.
+LAST_ERROR = 0
 Progress = Callable[[str, int, int], None]  # (name, bytes done, bytes in all)
 
 
@@ -174,7 +176,10 @@ class Home(Protocol):
         """Called by Tab and inspection: names whose value is only away."""
 
     def result(self, execution_count: int) -> Any:
-        """Called lazily by ``Out[n]`` and ``_``: the value of a GPU cell's result, fetched."""
+        """Called lazily by ``Out[n]`` and ``_``: the value of a GPU cell's result, fetched.
+
+        With ``LAST_ERROR``: the companion's last error and its frames.
+        """
 
 
 class Away(Protocol):

@@ -17,13 +17,14 @@ from typing import Any
 
 from gpulease.channel.keys import Endpoint
 from gpulease.errors import GPULeaseError
-from gpulease.transfer.api import DrainReport, Place, TransferSettings, VariableStatus
+from gpulease.transfer.api import LAST_ERROR, DrainReport, Place, TransferSettings, VariableStatus
 from gpulease.transfer.values.acknowledgement import acknowledge
 from gpulease.transfer.values.collector import collector_waits
 from gpulease.transfer.values.groups import AbandonedError, name_root, names_of
 from gpulease.transfer.values.kinds import module_files
 from gpulease.transfer.values.packing.shipment import Incoming, Item, Outcome, Shipment
 from gpulease.transfer.values.side import Hidden, Side
+from gpulease.transfer.values.state.last_error import last_error
 from gpulease.wire.connection import Wire
 from gpulease.wire.message import Message
 
@@ -359,10 +360,10 @@ class AwaySide:
         count = int(message.body["cell"])
         with self._lock:
             self._must_be_idle()
-            if count not in self._results:
+            value = last_error() if count == LAST_ERROR else self._results.get(count)
+            if value is None:
                 self._home.reply(message, {"known": False})
                 return
-            value = self._results[count]
             name = next((n for n in self.side.names() if self.side.ns[n] is value), None)
             if name is not None:
                 self._home.reply(message, {"known": True, "name": name})

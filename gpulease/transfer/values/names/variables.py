@@ -12,7 +12,7 @@ from typing import Any
 
 _OWN = frozenset({
     "In", "Out", "_ih", "_oh", "_dh", "exit", "quit", "open", "get_ipython", "_", "__", "___",
-    "_i", "_ii", "_iii", "_exit_code",
+    "_i", "_ii", "_iii",
 })  # fmt: skip
 _NUMBERED = re.compile(r"_i?\d+\Z")
 _DUNDER = re.compile(r"__.*__\Z")

@@ -1,0 +1,135 @@
+"""The error that IPython remembers (``sys.last_value`` and its kin), told to the other side.
+
+Owns what travels of it, the exception and where each of its frames was, and how it is remembered
+there: with a traceback that names the same places.  What was in the frames stays.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+import types
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Any, NamedTuple, NoReturn
+
+from gpulease.errors import GPULeaseError
+
+_HIDE = "__tracebackhide__"
+_NOWHERE = (None, None, None, None)
+
+
+class Frame(NamedTuple):
+    """Where a frame was: ``spot`` is line, last line, column and last column of what it ran.
+
+    ``hide`` is what it says to those who show tracebacks (``__tracebackhide__``).
+    """
+
+    file: str
+    line: int
+    name: str
+    qualified: str
+    spot: tuple[int | None, ...]
+    hide: Any
+
+
+#: Deeper ones are left out in the middle: who reads that far wants the two ends.
+_MOST = 200
+
+
+class _Elsewhere(dict[str, Any]):
+    """Stands for the variables of a frame that did not travel: says so when it is asked.
+
+    What shows tracebacks asks each frame whether it is to be hidden: that is known.
+    """
+
+    def __init__(self, hide: Any) -> None:
+        super().__init__()
+        self._hide = hide
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Return whether the frame is hidden; no other name is known here."""
+        if name != _HIDE:
+            self._refuse()
+        return self._hide or default
+
+    def _refuse(self, *_: object) -> NoReturn:
+        raise GPULeaseError(
+            "frames_stay",
+            "What was in the frames of this error stayed on the side where it was raised.",
+            next_step="Look at them there: %debug right after a failed GPU cell does, or a %%gpu"
+            " cell.",
+            status=409,
+        )
+
+    __getitem__ = __iter__ = __len__ = __contains__ = _refuse
+    keys = values = items = copy = _refuse
+
+    def __repr__(self) -> str:
+        return "<stayed on the side where the error was raised>"
+
+
+def last_error() -> tuple[BaseException, list[Frame]] | None:
+    """Return the error that is remembered here, and its frames; None where there is none."""
+    error = getattr(sys, "last_value", None)
+    if not isinstance(error, BaseException):
+        return None
+    return error, frames_of(getattr(sys, "last_traceback", None))
+
+
+def frames_of(trace: types.TracebackType | None) -> list[Frame]:
+    """Return where the frames of a traceback were, the outermost one first."""
+    found = [_frame(each) for each in _each(trace)]
+    return found if len(found) <= _MOST else found[: _MOST // 2] + found[-_MOST // 2 :]
+
+
+def _frame(trace: types.TracebackType) -> Frame:
+    code = trace.tb_frame.f_code
+    spot = next(islice(code.co_positions(), trace.tb_lasti // 2, None), _NOWHERE)
+    hide = trace.tb_frame.f_locals.get(_HIDE)
+    known = hide if isinstance(hide, str | bool | int) else None
+    return Frame(code.co_filename, trace.tb_lineno, code.co_name, code.co_qualname, spot, known)
+
+
+def remember(error: BaseException, frames: Sequence[Frame]) -> None:
+    """Make ``error`` the one that IPython remembers here, raised in these frames."""
+    trace = _traceback(frames)
+    error.__traceback__ = trace
+    sys.last_type, sys.last_value, sys.last_traceback = type(error), error, trace
+    if hasattr(sys, "last_exc") or sys.version_info >= (3, 12):
+        vars(sys)["last_exc"] = error
+
+
+def _each(trace: types.TracebackType | None) -> Iterator[types.TracebackType]:
+    while trace is not None:
+        yield trace
+        trace = trace.tb_next
+
+
+def _traceback(frames: Sequence[Frame]) -> types.TracebackType | None:
+    """Return a traceback through frames of these names at these places, each made for it."""
+    trace: types.TracebackType | None = None
+    for file, line, name, qualified, spot, hide in reversed(frames):
+        code = compile(_failing(line, spot), file, "exec")
+        code = code.replace(co_name=name, co_qualname=qualified)
+        try:
+            exec(code, {"__name__": name}, _Elsewhere(hide))  # noqa: S102 - there is no other frame
+        except ZeroDivisionError as error:
+            made = error.__traceback__
+            while made is not None and made.tb_next is not None:
+                made = made.tb_next
+            assert made is not None
+            trace = types.TracebackType(trace, made.tb_frame, made.tb_lasti, line)
+    return trace
+
+
+def _failing(line: int, spot: Sequence[int | None]) -> ast.Module:
+    """Return a program that fails in this place without a look at any name."""
+    first, last, begin, end = spot
+    division = ast.BinOp(ast.Constant(1), ast.Div(), ast.Constant(0))
+    module = ast.Module([ast.Expr(division)], [])
+    for node in ast.walk(module):
+        if isinstance(node, ast.expr | ast.stmt):
+            node.lineno, node.end_lineno = first or line, last or line
+            node.col_offset, node.end_col_offset = begin or 0, end or 0
+    return module

@@ -1,0 +1,55 @@
+"""The last error, as IPython remembers it, whichever side raised it."""
+
+import pytest
+
+from tests.kernel.parts import HomeKernel
+
+MINE = "import sys, traceback\nclass Mine(ValueError):\n    part = None"
+RAISE = "def deep(x):\n    e = Mine('why')\n    e.part = [x]\n    raise e\ndeep(3)"
+PRINTED = (
+    "import io\nwith io.StringIO() as f:\n    traceback.print_last(file=f)\n    print(f.getvalue())"
+)
+ASK = (
+    "print(sys.last_value.part, type(sys.last_value) is Mine is sys.last_type,"
+    " [f.name for f in traceback.extract_tb(sys.last_traceback)][1:])"
+)
+SIDES = {"home": ("", "%%gpu\n"), "gpu": ("%%gpu\n", ""), "gpu alone": ("%%gpu\n", "%%gpu\n")}
+
+
+@pytest.mark.parametrize("side", SIDES)
+def test_it_is_what_was_raised_on_the_other_side(home: HomeKernel, side: str) -> None:
+    here, there = SIDES[side]
+    home.run(MINE)
+    home.run(here + RAISE)
+    assert home.run(there + ASK).text("stdout") == "[3] True ['<module>', 'deep']\n"
+    printed = home.run(there + PRINTED).text("stdout")
+    assert "    raise e\n" in printed
+    assert "gpulease" not in printed
+    assert printed.rstrip().endswith("Mine: why")
+
+
+def test_what_was_in_its_frames_says_where_that_is(home: HomeKernel) -> None:
+    home.run(MINE)
+    home.run("%%gpu\n" + RAISE)
+    cell = home.run("sys.last_traceback.tb_next.tb_frame.f_locals['x']")
+    assert "stayed on the side where it was raised" in cell.error
+    assert "%debug" in cell.error
+
+
+def test_an_error_that_cannot_come_keeps_its_name_and_says_the_rest(home: HomeKernel) -> None:
+    home.run(MINE)
+    home.run("%%gpu\ne = Mine('why'); e.lock = memoryview(b'1'); e.n = 3\nraise e")
+    assert home.run("sys.last_type.__name__, str(sys.last_value)").result == "('Mine', 'why')"
+    assert "only its name and text could come" in home.run("sys.last_value.n").error
+
+
+@pytest.mark.parametrize("how", ["block", "function"])
+def test_a_home_cell_catches_what_its_gpu_part_raised(home: HomeKernel, how: str) -> None:
+    home.run(MINE + "\nfrom gpulease import gpu\n" + RAISE.replace("\ndeep(3)", ""))
+    call = "with gpu():\n        deep(3)" if how == "block" else "gpu.run(deep)(3)"
+    cell = home.run(f"try:\n    {call}\nexcept Mine as found:\n    print(found.part)")
+    assert cell.ok, cell.traceback
+    assert cell.text("stdout") == "[3]\n"
+    shown = home.run(call.replace("    deep", "deep")).traceback
+    assert "raise e" in shown, "the companion's traceback"
+    assert "perform" not in shown
