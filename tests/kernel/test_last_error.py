@@ -53,3 +53,33 @@ def test_a_home_cell_catches_what_its_gpu_part_raised(home: HomeKernel, how: str
     shown = home.run(call.replace("    deep", "deep")).traceback
     assert "raise e" in shown, "the companion's traceback"
     assert "perform" not in shown
+
+
+NAMED = "try:\n    deep(3)\nexcept Mine as e:\n    problem = e"
+
+
+@pytest.mark.parametrize("side", SIDES)
+def test_one_that_has_a_name_is_that_very_value(home: HomeKernel, side: str) -> None:
+    here, there = SIDES[side]
+    home.run(MINE + "\n" + RAISE.replace("\ndeep(3)", ""))
+    home.run(here + NAMED)
+    home.run(here + "raise problem")
+    assert home.run(there + "print(sys.last_value is problem)").text() == "True\n"
+    said = home.run(there + "problem.part.append(4)").shown()
+    said += home.run(f"{here}print(problem.part)").shown()
+    assert "another object" not in said
+    assert (
+        home.run(here + "print(sys.last_value is problem, problem.part)").text() == "True [3, 4]\n"
+    )
+
+
+def test_nothing_is_said_of_what_only_frames_of_an_error_hold(home: HomeKernel) -> None:
+    home.run(
+        "class Owner:\n    def __init__(self): self.n = 0\n    def __hash__(self): return 1\n"
+        "    def __eq__(self, other): return self is other\n"
+        "    def fail(self): raise ValueError(self.n)\no = Owner(); held = {o: 1}"
+    )
+    home.run("try: o.fail()\nexcept ValueError as e: err = e")
+    home.run("o.fail()")
+    cell = home.run("%%gpu\no.n += 1")
+    assert "another object" not in cell.shown() + home.run("o.n").shown()

@@ -360,7 +360,7 @@ class AwaySide:
         count = int(message.body["cell"])
         with self._lock:
             self._must_be_idle()
-            value = last_error() if count == LAST_ERROR else self._results.get(count)
+            value = self._results.get(count) if count != LAST_ERROR else self._last_error()
             if value is None:
                 self._home.reply(message, {"known": False})
                 return
@@ -379,6 +379,9 @@ class AwaySide:
             kept = {**vars(shipment), "items": [Item(i.packed, True) for i in shipment.items],
                     "deleted": (), "state": b""}  # fmt: skip
             self._offer(message, Shipment(**kept), {"known": True, "name": ""})
+
+    def _last_error(self) -> Any:
+        return last_error({name: self.side.ns[name] for name in self.side.names()})
 
     def _drop(self, message: Message) -> None:
         """Home keeps its own value of these names: ours are no longer the newest."""

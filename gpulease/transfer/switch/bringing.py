@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from gpulease.errors import GPULeaseError
-from gpulease.transfer.api import Progress
+from gpulease.transfer.api import LAST_ERROR, Progress
 from gpulease.transfer.values.groups import name_root
 from gpulease.transfer.values.names.analysis import Use
 from gpulease.transfer.values.names.variables import builtin_names
@@ -169,9 +169,7 @@ class Bringing:
             raise GPULeaseError("no_result", f"Cell [{execution_count}] left no result to fetch.")
         name = str(reply.body["name"])
         if name:
-            if name not in side.ns:
-                fetch([name])
-            return side.ns[name]
+            return self._named(name, fetch)
         outcome = side.receive(Incoming.decode(reply.body, reply.blobs))
         self._arrivals.acknowledge(str(reply.body["shipment"]), outcome, 0)
         pseudo = f"Out[{execution_count}]"
@@ -180,4 +178,12 @@ class Bringing:
             raise cannot_move(pseudo, reason)
         value = side.ns.pop(pseudo)
         side.ledger.differ([name_root(pseudo)])
+        if execution_count == LAST_ERROR and isinstance(value[0], str):
+            error = self._named(value[0], fetch)
+            return error, value[1]
         return value
+
+    def _named(self, name: str, fetch: Callable[[list[str]], object]) -> Any:
+        if name not in self._side.ns:
+            fetch([name])
+        return self._side.ns[name]

@@ -1,9 +1,12 @@
-"""What IPython keeps of the results that it showed, which counts as held by nobody."""
+"""What IPython keeps of the results and errors that it showed, which counts as held by nobody."""
 
 from __future__ import annotations
 
 import gc
+import sys
+import types
 from collections.abc import Collection
+from traceback import walk_tb
 from typing import Any
 
 #: More containers of results are not looked into.
@@ -43,4 +46,36 @@ def _kept(ns: dict[str, Any]) -> list[Any]:
     kept += [hook[name] for name in ("_", "__", "___") if name in hook]
     # So has what a cell came to, of which IPython remembers the last one.
     ends = {getattr(shell, "last_execution_result", None), hook.get("exec_result")}
-    return kept + [each.result for each in ends if each is not None]
+    kept += [each.result for each in ends if each is not None]
+    return kept + _of_errors(ns)
+
+
+def _of_errors(ns: dict[str, Any]) -> list[Any]:
+    """Return what the last error is, and what the frames of it and of errors with a name hold.
+
+    Their code has ended: what it held nobody uses any more.
+    """
+    last = getattr(sys, "last_value", None)
+    kept = [last] if isinstance(last, BaseException) else []
+    traces = {id(t): t for each in errors_from([*kept, *ns.values()]) if (t := each.__traceback__)}
+    if isinstance(trace := getattr(sys, "last_traceback", None), types.TracebackType):
+        traces[id(trace)] = trace
+    frames: dict[int, types.FrameType] = {}
+    for trace in traces.values():
+        frames |= {id(frame): frame for frame, _ in walk_tb(trace)}
+    for frame in frames.values():
+        shared = {id(frame.f_globals), id(frame.f_builtins), id(ns)}
+        kept += [each for each in gc.get_referents(frame) if id(each) not in shared]
+    return kept
+
+
+def errors_from(values: Collection[Any]) -> list[BaseException]:
+    """Return the exceptions among these values, and those that they came from."""
+    found: dict[int, BaseException] = {}
+    left = [value for value in values if isinstance(value, BaseException)]
+    while left:
+        error = left.pop()
+        if id(error) not in found:
+            found[id(error)] = error
+            left += [e for e in (error.__cause__, error.__context__) if e is not None]
+    return list(found.values())

@@ -18,6 +18,7 @@ from typing import Any
 from gpulease.transfer.api import Note
 from gpulease.transfer.libraries import library
 from gpulease.transfer.values.groups import ATOMIC
+from gpulease.transfer.values.state import last_error
 
 from .shown import own_results
 
@@ -30,6 +31,7 @@ _CUT = (type, types.ModuleType, types.FunctionType, logging.Logger)
 
 def kept_notes(olds: dict[str, Any], ns: dict[str, Any]) -> list[Note]:
     """Return a note for each name of ``olds`` whose older value is held outside; empties it."""
+    last_error.follow(olds, ns)
     for name in list(olds):
         if ns.get(name) is olds[name] or not may_be_held(olds[name]):
             del olds[name]

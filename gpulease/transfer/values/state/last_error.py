@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import sys
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple, NoReturn
 
@@ -69,12 +69,16 @@ class _Elsewhere(dict[str, Any]):
         return "<stayed on the side where the error was raised>"
 
 
-def last_error() -> tuple[BaseException, list[Frame]] | None:
-    """Return the error that is remembered here, and its frames; None where there is none."""
+def last_error(names: Mapping[str, Any]) -> tuple[BaseException | str, list[Frame]] | None:
+    """Return the error that is remembered here, and its frames; None where there is none.
+
+    Where it has a name among these, that name stands for it.
+    """
     error = getattr(sys, "last_value", None)
     if not isinstance(error, BaseException):
         return None
-    return error, frames_of(getattr(sys, "last_traceback", None))
+    name = next((name for name, value in names.items() if value is error), None)
+    return name or error, frames_of(getattr(sys, "last_traceback", None))
 
 
 def frames_of(trace: types.TracebackType | None) -> list[Frame]:
@@ -98,6 +102,16 @@ def remember(error: BaseException, frames: Sequence[Frame]) -> None:
     sys.last_type, sys.last_value, sys.last_traceback = type(error), error, trace
     if hasattr(sys, "last_exc") or sys.version_info >= (3, 12):
         vars(sys)["last_exc"] = error
+
+
+def follow(olds: Mapping[str, Any], ns: Mapping[str, Any]) -> None:
+    """Values of names were replaced: where the last error is one of them, so is that."""
+    last = getattr(sys, "last_value", None)
+    for name, old in olds.items():
+        new = ns.get(name)
+        if old is last and new is not last and isinstance(new, BaseException):
+            remember(new, frames_of(getattr(sys, "last_traceback", None)))
+            return
 
 
 def _each(trace: types.TracebackType | None) -> Iterator[types.TracebackType]:
