@@ -1,4 +1,4 @@
-"""What works on tensors: modules, optimisers and their schedulers, loaders, handles of hooks."""
+"""What works on tensors: modules, optimisers, schedulers and scalers, loaders, handles of hooks."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader
 from torch.utils.hooks import RemovableHandle
 
 from gpulease.transfer.frameworks import base
+from gpulease.transfer.refuse import RefusedError
 
 from . import loaders, scripts
 
@@ -23,8 +24,10 @@ _KINDS = (
     RemovableHandle,
     torch.autograd.graph.Node,
     torch.Generator,
+    torch.amp.GradScaler,
     *_LIMITS,
 )
+_SCALING = "a GradScaler before its update() (call that in the cell that calls its step())"
 
 
 def claims(kind: type) -> bool:
@@ -57,6 +60,8 @@ def reduce(obj: Any) -> Any:
         return scripts.reduce(obj)
     if isinstance(obj, _LIMITS):
         return type(obj), (getattr(torch, obj.dtype),)
+    if isinstance(obj, torch.amp.GradScaler) and obj.__dict__.get("_per_optimizer_states"):
+        raise RefusedError(_SCALING)  # they are kept by the optimisers' ``id``
     state = loaders.state(obj) if isinstance(obj, DataLoader) else dict(obj.__dict__)
     return base.new, (type(obj),), state, None, None, base.set_attributes
 
