@@ -88,8 +88,9 @@ class RunningService:
         self._figures: Listener | None = None
         self._fenced: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.port = options.port
+        page = f"{options.hub_origin.rstrip('/')}{options.prefix}" if options.hub_origin else ""
         self._notifier = Notifier(
-            channels(options.smtp, options.mail_from, options.webhook, options.smtp_login)
+            channels(options.smtp, options.mail_from, options.webhook, options.smtp_login, page)
         )
         self.metrics_port = 0
 

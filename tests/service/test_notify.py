@@ -30,6 +30,7 @@ from tests.service.test_reservations import POLICY, WEEK2, book, prof, reserve_s
 NOTICE = Notice(
     "short", "cs101", "lab", "lab has 2 of 3 GPUs.", "Split it.", ("a@x.org", "b@x.org")
 )
+WHY = "You stand in `contact` of this reservation; its instructor can change that."
 
 
 @dataclass
@@ -124,8 +125,8 @@ async def test_each_address_gets_a_mail_of_its_own():
     ]  # fmt: skip
     mail = received[0].message
     assert (mail["From"], mail["To"]) == ("GPUs <gpulease@x.org>", "a@x.org")
-    assert mail["Subject"] == "[gpulease] lab of cs101: short"
-    assert received[0].text == "lab has 2 of 3 GPUs.\nSplit it.\n"
+    assert mail["Subject"] == "[gpulease] lab of cs101: fewer GPUs than reserved, or than people"
+    assert received[0].text == f"lab has 2 of 3 GPUs.\nSplit it.\n\n{WHY}\n"
     # Relays ask for both (RFC 5322), and no out-of-office reply should come back.
     assert abs(parsedate_to_datetime(mail["Date"]) - datetime.now(UTC)) < timedelta(minutes=5)
     assert len({each.message["Message-ID"] for each in received}) == 2
@@ -133,12 +134,25 @@ async def test_each_address_gets_a_mail_of_its_own():
     assert mail["Auto-Submitted"] == "auto-generated"
 
 
+async def test_a_mail_says_where_its_reader_finds_more_and_why_it_came():
+    received = []
+    async with relay(received) as url:
+        [mail] = channels(url, "gpulease@x.org", "", page="https://hub.x.org/services/gpulease/")
+        await mail.send(replace(NOTICE, kind="budget"))
+    assert received[0].text.splitlines()[-2:] == [
+        "https://hub.x.org/services/gpulease/",
+        "You stand in `contact` of this budget; an admin of the hub can change that.",
+    ]
+
+
 @pytest.mark.parametrize("name", ["lab\u2028two", "lab\x0btwo", "lab\x85two", "lab\ntwo"])
 async def test_a_name_that_no_header_can_hold_is_told_all_the_same(name):
     received = []
     async with relay(received) as url:
         await Mail(url, "gpulease@x.org").send(replace(NOTICE, name=name, group="Übung"))
-    assert received[0].message["Subject"] == "[gpulease] lab two of Übung: short"
+    assert received[0].message["Subject"] == (
+        "[gpulease] lab two of Übung: fewer GPUs than reserved, or than people"
+    )
 
 
 @pytest.mark.parametrize("address", ["o'hara+gpu@x.org", '"a"b@x.org', "jörg@x.org", "a..b@x.org"])

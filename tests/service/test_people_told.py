@@ -11,7 +11,7 @@ import yaml
 from gpulease.service.run import RunningService
 from tests.helpers import wait_for_async
 from tests.service.kit import Site, active_lease, options
-from tests.service.test_notify import Breaking, hook, relay
+from tests.service.test_notify import WHY, Breaking, hook, relay
 from tests.service.test_reservations import POLICY, prof, reserve_soon
 
 #: One GPU-hour in 1000, which a lease of one GPU spends in a few seconds.
@@ -54,9 +54,9 @@ async def test_a_lab_at_risk_and_its_cancellation_are_mailed_and_posted(told):
     await wait_for_async(lambda: bool(watch.short()), 30, "fewer seats")
     await watch.look()
     await wait_for_async(lambda: len(mailed) == 2 and len(posted) == 1, 30, "that it is at risk")
-    risk = "[gpulease] lab of cs101: short"
+    risk = "[gpulease] lab of cs101: fewer GPUs than reserved, or than people"
     assert kinds(mailed, posted) == ([("aide@x.org", risk), ("prof@x.org", risk)], ["short"])
-    assert mailed[0].text == f"{posted[0]['sentence']}\n{posted[0]['next_step']}\n"
+    assert mailed[0].text == f"{posted[0]['sentence']}\n{posted[0]['next_step']}\n\n{WHY}\n"
     assert "2 of 3" in posted[0]["sentence"]
 
     await prof(site).call("DELETE", f"reservations/{made['id']}", {"note": "I am ill"})
@@ -66,7 +66,9 @@ async def test_a_lab_at_risk_and_its_cancellation_are_mailed_and_posted(told):
         "kind": "cancelled", "group": "cs101", "name": "lab", "sentence": sentence,
         "next_step": "", "to": ["prof@x.org", "aide@x.org"],
     }  # fmt: skip
-    assert {(each.sender, each.text) for each in mailed[2:]} == {("gpus@x.org", sentence + "\n")}
+    assert {(each.sender, each.text) for each in mailed[2:]} == {
+        ("gpus@x.org", f"{sentence}\n\n{WHY}\n")
+    }
     assert sorted(each.to for each in mailed[2:]) == [["aide@x.org"], ["prof@x.org"]]
     # A repeat changes nothing, and tells nobody.
     await prof(site).call("DELETE", f"reservations/{made['id']}")
@@ -78,7 +80,7 @@ async def test_a_budget_of_which_four_fifths_are_spent_is_mailed_and_posted_once
     site.hub.user("ann", "", groups=("phys",))
     _lease, channel, supervisor = await active_lease(site, "ann")
     await wait_for_async(lambda: len(mailed) == 2 and bool(posted), 30, "that it runs out")
-    subject = "[gpulease] budget of phys: budget"
+    subject = "[gpulease] phys has spent most of its GPU-hours"
     assert kinds(mailed, posted) == (
         [("deputy@x.org", subject), ("pi@x.org", subject)], ["budget"],
     )  # fmt: skip

@@ -19,7 +19,7 @@ from gpulease.errors import GPULeaseError
 from gpulease.policy.accounts import Accounts
 from gpulease.policy.budgets import Use, running, use_of
 from gpulease.policy.model import PolicyDocument, Snapshot
-from gpulease.policy.projects import Budget, Projects
+from gpulease.policy.projects import AtZero, Budget, Projects
 from gpulease.service.notices.notify import Notice
 from gpulease.service.rounds.ledger import Ledger
 from gpulease.store import Change
@@ -158,6 +158,12 @@ async def charged(
     return found
 
 
+_AT_ZERO = {
+    AtZero.END: "At zero its leases are warned and end. An admin of the hub can give it more.",
+    AtZero.BORROW: "At zero its leases go on while nobody else wants their GPUs.",
+}
+
+
 def _notice(project: str, used: float, budget: Budget, until: datetime) -> Notice:
     day = until.astimezone(ZoneInfo(budget.zone)) - timedelta(seconds=1)
     return Notice(
@@ -166,7 +172,7 @@ def _notice(project: str, used: float, budget: Budget, until: datetime) -> Notic
         "budget",
         f"Project {project} has spent {used:.1f} of its {budget.gpu_hours:g} GPU-hours; "
         f"they last until {day:%d %B}.",
-        "At zero its leases are warned and end, or go on while nobody else wants their GPUs.",
+        _AT_ZERO[budget.at_zero],
         budget.contact,
     )
 

@@ -29,6 +29,16 @@ log = logging.getLogger(__name__)
 #: Seconds between two tries, and how many there are.
 RETRY, TRIES = 60.0, 10
 _TIMEOUT = 20.0
+#: What a mail is about, by the kind of its notice: what its reader sees of it in a list.
+SUBJECTS = {
+    "short": "{name} of {group}: fewer GPUs than reserved, or than people",
+    "cancelled": "{name} of {group} is cancelled",
+    "changed": "{name} of {group} has changed",
+    "budget": "{group} has spent most of its GPU-hours",
+}
+#: Why somebody who has never been at the hub gets it, and who can end that.
+_WHY = {"budget": "You stand in `contact` of this budget; an admin of the hub can change that."}
+_WHY_LAB = "You stand in `contact` of this reservation; its instructor can change that."
 _PORTS = {"smtp": 25, "smtps": 465}
 
 
@@ -36,7 +46,7 @@ _PORTS = {"smtp": 25, "smtps": 465}
 class Notice:
     """What somebody is told.
 
-    ``kind`` is ``short``, ``cancelled``, ``changed`` or ``budget``; ``to`` are e-mail addresses.
+    ``kind`` is one of ``SUBJECTS``; ``to`` are e-mail addresses.
     """
 
     kind: str
@@ -67,6 +77,7 @@ class Mail:
         sender: the address that it comes from.
         login: name and password at the relay, ``None`` where it asks for none.
         context: whom to trust; the system's authorities by default.
+        page: where its reader finds more, "" where that is not known.
     """
 
     def __init__(
@@ -75,6 +86,7 @@ class Mail:
         sender: str,
         login: tuple[str, str] | None = None,
         context: ssl.SSLContext | None = None,
+        page: str = "",
     ) -> None:
         parts = checked(url, "notify_smtp", ("smtp", "smtps"))
         self._host, self._port = parts
@@ -82,6 +94,7 @@ class Mail:
         self._sender = sender
         self._login = login
         self._context = context or ssl.create_default_context()
+        self._page = page
 
     def letters(self, notice: Notice) -> Sequence[Notice]:
         """Return one for each address."""
@@ -105,15 +118,21 @@ class Mail:
     def _message(self, notice: Notice) -> EmailMessage:
         message = EmailMessage()
         message["From"], message["To"] = self._sender, ", ".join(notice.to)
-        subject = f"[gpulease] {notice.name} of {notice.group}: {notice.kind}"
+        about = SUBJECTS.get(notice.kind, "{name} of {group}")
+        subject = f"[gpulease] {about.format(name=notice.name, group=notice.group)}"
         # Names may hold line ends of some alphabet, and a header none of them.
         message["Subject"] = " ".join(subject.split())
         message["Date"] = format_datetime(datetime.now(UTC))
         domain = parseaddr(self._sender)[1].rpartition("@")[2]
         message["Message-ID"] = make_msgid(domain=domain or "localhost")
         message["Auto-Submitted"] = "auto-generated"
-        message.set_content("\n".join(each for each in (notice.sentence, notice.next_step) if each))
+        message.set_content(self._text(notice))
         return message
+
+    def _text(self, notice: Notice) -> str:
+        said = [notice.sentence, notice.next_step]
+        beside = [self._page, _WHY.get(notice.kind, _WHY_LAB)]
+        return "\n".join([*filter(None, said), "", *filter(None, beside)])
 
     def _relay(self) -> smtplib.SMTP:
         if self._tls:
@@ -233,16 +252,18 @@ def _for_good(error: Exception) -> bool:
 
 
 def channels(
-    smtp: str, sender: str, webhook: str, login: tuple[str, str] | None = None
+    smtp: str, sender: str, webhook: str, login: tuple[str, str] | None = None, page: str = ""
 ) -> list[Channel]:
-    """Return the channels that a site has set up; ``login``: name and password at the relay.
+    """Return the channels that a site has set up.
+
+    ``login``: name and password at the relay; ``page``: where a mail sends its reader.
 
     Raises:
         GPULeaseError: ``bad_option``: an address cannot be used.
     """
     found: list[Channel] = []
     if smtp:
-        found.append(Mail(smtp, sender, login))
+        found.append(Mail(smtp, sender, login, page=page))
     if webhook:
         found.append(Webhook(webhook))
     return found
