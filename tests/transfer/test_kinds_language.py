@@ -144,6 +144,11 @@ KINDS = {
     "iterators at their end": Kind(
         "x = [iter(bytearray(b'a')), iter(b'a'), reversed([1]), iter([5, 0].pop, 0), iter('a'), iter([1])]",
         "[list(i) for i in x]", "[(type(i).__name__, i.__reduce__()[0].__name__) for i in x]"),
+    "iterators over an array.array": Kind(
+        "import array\ndata = array.array('d', [1, 2]); ended = []\nx = [iter(data), iter(array.array('i', [5]))]\nnext(x[0]); next(x[1])",
+        "ended += [next(i, 'end') for i in x]; data.append(4)",
+        "(ended, [type(i).__name__ for i in x], [next(i, 'end') for i in x])",
+    ),
     "zip_longest of which one has ended": Kind(
         "import itertools\nx = itertools.zip_longest([], [1], 'abcdefgh')", "next(x)", "str(type(x))"),
     "a key of cmp_to_key": Kind("import functools\nx = functools.cmp_to_key(lambda a, b: b - a)\nk = x(3)", "v = sorted([1, 3, 2], key=x)", "(sorted([2, 5], key=x), k < x(4))"),

@@ -34,7 +34,10 @@ __all__ = [
 log = logging.getLogger(__name__)
 
 #: Top-level module to where its framework is.
-_NAMES = ("accelerate", "ipywidgets", "jax", "keras", "numba", "skorch", "torch", "tqdm", "triton")
+_NAMES = (
+    "accelerate", "ipywidgets", "jax", "keras", "numba", "plotly", "skorch", "torch", "tqdm",
+    "triton",
+)  # fmt: skip
 _OWN = {name: f"{__name__}.{name}:FRAMEWORK" for name in _NAMES}
 _OWN |= {"gpulease": f"{__name__}.sealed:FRAMEWORK", __name__: f"{__name__}.away:FRAMEWORK"}
 _loaded: dict[str, Framework | None] = {}

@@ -23,6 +23,8 @@ from .containers import fill_dict
 from .module_files import module_digest
 
 _EMPTY = object()
+#: Flags of types: made while the interpreter runs, and not to be changed.
+_KIND = 1 << 9 | 1 << 8
 
 
 def is_unit(obj: Any, cache: dict[int, bool] | None = None) -> bool:
@@ -41,7 +43,8 @@ def is_unit(obj: Any, cache: dict[int, bool] | None = None) -> bool:
 
 def is_interpreters(obj: Any) -> bool:
     """Say whether ``obj`` is a class that no Python code made."""
-    return isinstance(obj, type) and not obj.__flags__ & (1 << 9)
+    # Of those that are made while the interpreter runs, only compiled code's cannot be changed.
+    return isinstance(obj, type) and (obj.__flags__ & _KIND) != 1 << 9
 
 
 def _cell_contents(cell: types.CellType) -> Any:

@@ -5,6 +5,7 @@ Owns what each of them is made from again.  It knows nothing of groups or stream
 
 from __future__ import annotations
 
+import array
 import functools
 import gc
 import re
@@ -29,6 +30,7 @@ class _Empty:
 
 #: Iterators of which one at its end is pickled as one over an empty list or tuple.
 _ITERATORS: dict[str, Callable[[], Iterator[Any]]] = {
+    "array": lambda: iter(array.array("b")),
     "bytearray": lambda: iter(bytearray()),
     "bytes": lambda: iter(b""),
     "callable": lambda: iter(int, 0),
