@@ -43,6 +43,8 @@ class Setting:
 
 
 _OWN_RC = ("backend", "backend_fallback", "interactive", "toolbar", "webagg.", "savefig.directory")
+#: What turns figures into pictures under cells, in the kernels that show them there.
+_INLINE = "matplotlib_inline.backend_inline"
 _CONTEXT = ("prec", "rounding", "Emin", "Emax", "capitals", "clamp")
 _CUDNN = ("benchmark", "deterministic")
 #: Settings of jax about where it runs; the default device stays on its side.
@@ -62,6 +64,12 @@ def _rc() -> Values:
 
 def _put_rc(values: Values) -> None:
     _module("matplotlib").rcParams.update(values)
+
+
+def _put_inline(values: Values) -> None:
+    """Load what shows figures under cells: where a first figure was made, IPython knows them."""
+    if values["shown"]:
+        _module(_INLINE)
 
 
 def _flat(part: Mapping[str, Any], prefix: str = "") -> Values:
@@ -287,6 +295,13 @@ SETTINGS: dict[str, Setting] = {
         of_thread=True,
     ),
     "matplotlib": Setting("matplotlib", _rc, _put_rc),
+    "matplotlib.inline": Setting(
+        "matplotlib",
+        lambda: {"shown": _INLINE in sys.modules},
+        _put_inline,
+        of_thread=True,
+        first={"shown": False},
+    ),
     "pandas": Setting("pandas", _pandas, _put_pandas),
     "jax": Setting("jax", _jax, _put_jax),
     "torch": Setting(
