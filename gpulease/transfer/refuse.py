@@ -89,6 +89,8 @@ _HANDLES: dict[tuple[str, str], str] = {
     ("psycopg2", "cursor"): "a database cursor",
     ("duckdb", "DuckDBPyConnection"): "a database connection",
     ("_duckdb", "DuckDBPyConnection"): "a database connection",
+    # Loggers have one on each side (``log_handlers``): a third would be nobody's.
+    ("logging", "StreamHandler"): "a handler of logging",
     ("_queue", "SimpleQueue"): "a queue between threads",
     ("queue", "Queue"): "a queue between threads",
     ("threading", "Event"): "an event between threads",

@@ -210,10 +210,11 @@ class GroupPickler(cloudpickle.Pickler):  # type: ignore[misc]
             return tokens.storage, (obj.buffer(),)
         if type(obj) is types.ModuleType and sys.modules.get(obj.__name__) is obj:
             return tokens.module, (obj.__name__, module_digest(obj.__name__))
-        if isinstance(obj, io.IOBase) and (
-            obj in (sys.stdout, sys.stderr, sys.stdin) or files.is_closed_file(obj)
-        ):
-            return files.reduce_closed(obj) if obj.closed else super().reducer_override(obj)
+        if isinstance(obj, io.IOBase):
+            if (name := files.standard_name(obj)) is not None:
+                return files.standard_stream, (name,)
+            if files.is_closed_file(obj):
+                return files.reduce_closed(obj)
         if isinstance(obj, type) and (found := cloudpickle_names.alias(obj)) is not None:
             return getattr, found
         by_name = isinstance(obj, type | types.FunctionType | caches.LRU_CACHE)

@@ -1,16 +1,28 @@
-"""Closed files: what is left of a ``with open(...) as f`` that ended.
+"""Files that travel: closed ones, and those that each process has of its own.
 
-Owns their name, mode and encoding.  A closed file holds nothing of the process, so it travels; an
-open one never does.
+Owns name, mode and encoding of a closed file, what is left of a ``with open(...) as f`` that ended.
+``sys.stdout`` and its kin are on the other side that side's.  An open file never travels.
 """
 
 from __future__ import annotations
 
 import io
 import os
+import sys
 from typing import Any
 
+_STREAMS = ("stdout", "stderr", "stdin")
 _KINDS = (io.TextIOWrapper, io.BufferedReader, io.BufferedWriter, io.BufferedRandom, io.FileIO)
+
+
+def standard_name(obj: Any) -> str | None:
+    """Return the name of ``obj`` in ``sys`` if it is one of the three streams, else None."""
+    return next((name for name in _STREAMS if getattr(sys, name) is obj), None)
+
+
+def standard_stream(name: str) -> Any:
+    """Return this side's stream of this name."""
+    return getattr(sys, name)
 
 
 def is_closed_file(obj: Any) -> bool:

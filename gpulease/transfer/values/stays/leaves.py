@@ -10,7 +10,6 @@ from __future__ import annotations
 import gc
 import io
 import mmap
-import sys
 import types
 import weakref
 from collections.abc import Collection, Mapping
@@ -21,7 +20,7 @@ from gpulease.transfer.refuse import RefusedError, is_running_shell, kind_of_all
 from gpulease.transfer.values.groups import Group
 from gpulease.transfer.values.names import path
 
-from .files import is_closed_file
+from .files import is_closed_file, standard_name
 from .stayed import Stayed, leaf_of
 
 _NEVER = (mmap.mmap, memoryview, weakref.ref)
@@ -45,10 +44,8 @@ def leaf_kind(obj: Any) -> str | None:
     words = _words_of(kind)
     if not words or frameworks.of(kind) is not None or is_running_shell(obj):
         return None
-    if issubclass(kind, io.IOBase):
-        streams = (sys.stdout, sys.stderr, sys.stdin)
-        if any(obj is stream for stream in streams) or is_closed_file(obj):
-            return None
+    if issubclass(kind, io.IOBase) and (standard_name(obj) is not None or is_closed_file(obj)):
+        return None
     return words
 
 
