@@ -28,6 +28,7 @@ from urllib.parse import unquote, urlsplit
 from gpulease import __version__
 from gpulease.errors import GPULeaseError
 from gpulease.private_files import UMASK
+from gpulease.protocol.names import ENV_SERVICE_URL
 
 if TYPE_CHECKING:
     from traitlets.config import Config
@@ -99,7 +100,11 @@ def collect(config_file: str, config: Config, environment: Mapping[str, str]) ->
     service = config.GPULeaseService
     listening = str(service.get("service_url") or "http://127.0.0.1:9980")
     prefix = environment.get("JUPYTERHUB_SERVICE_PREFIX", "/services/gpulease/")
-    found["health.json"] = _said(lambda: _asked(_here(listening), f"{prefix}api/health"))
+    health = f"{_here(listening)}{prefix}"
+    # Beside the service, not in its pod: where the other commands find it.
+    if elsewhere := "" if service.get("service_url") else environment.get(ENV_SERVICE_URL, ""):
+        health = f"{elsewhere.rstrip('/')}/"
+    found["health.json"] = _said(lambda: _asked(health, "api/health"))
     if metrics := str(service.get("metrics_url") or ""):
         found["metrics.txt"] = _said(lambda: _asked(_here(metrics), "/metrics"))
     return found

@@ -6,6 +6,7 @@ import stat
 import tarfile
 
 import pytest
+from traitlets.config import Config
 
 from gpulease.cli import main
 from gpulease.commands import support_bundle
@@ -87,6 +88,17 @@ def test_no_secret_is_in_it_wherever_it_came_from(config, tmp_path):
     assert shown["JUPYTERHUB_SERVICE_PREFIX"] == "/services/gpulease/"
     # The service does not run here: the bundle says so and is written all the same.
     assert "not to be had" in found["gpulease-support/health.json"]
+
+
+def test_beside_the_service_its_health_is_asked_where_other_commands_find_it(monkeypatch):
+    asked = []
+    monkeypatch.setattr(support_bundle, "_asked", lambda base, path: asked.append(base + path))
+    variables = {"GPULEASE_SERVICE_URL": "https://hub.x.org/services/gpulease"}
+    support_bundle.collect("", Config(), variables)
+    assert asked == ["https://hub.x.org/services/gpulease/api/health"]
+    listens = Config({"GPULeaseService": {"service_url": "http://0.0.0.0:9980"}})
+    support_bundle.collect("", listens, variables)
+    assert asked[1:] == ["http://127.0.0.1:9980/services/gpulease/api/health"]
 
 
 def test_what_an_answer_holds_is_searched_too():

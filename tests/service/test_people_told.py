@@ -58,6 +58,9 @@ async def test_a_lab_at_risk_and_its_cancellation_are_mailed_and_posted(told):
     assert kinds(mailed, posted) == ([("aide@x.org", risk), ("prof@x.org", risk)], ["short"])
     assert mailed[0].text == f"{posted[0]['sentence']}\n{posted[0]['next_step']}\n\n{WHY}\n"
     assert "2 of 3" in posted[0]["sentence"]
+    # Who is to come there reads how many seats there are, not how many were reserved.
+    seen = await prof(site).call("GET", f"reservations/{made['id']}")
+    assert seen["sentence"].startswith("2 seats of ")
 
     await prof(site).call("DELETE", f"reservations/{made['id']}", {"note": "I am ill"})
     await wait_for_async(lambda: len(mailed) == 4 and len(posted) == 2, 30, "the cancellation")

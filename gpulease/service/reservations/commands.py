@@ -17,6 +17,7 @@ from gpulease.policy.calendar import Expanded
 from gpulease.policy.calendar.reservation import Reservation, Window
 from gpulease.policy.model import PolicyDocument, Snapshot
 from gpulease.policy.reservations import booking
+from gpulease.policy.reservations.changes import changes_of
 from gpulease.service.hubs.auth import Asker
 from gpulease.service.notices.notify import Notice
 from gpulease.service.reservations.checks import Checks, Outcome
@@ -170,8 +171,9 @@ class Reservations:
         wanted = changed(before, body, self._snapshot().now)
         outcome = await self.checks.checked(wanted, before, self.all())
         after = replace(outcome.reservation, version=before.version + 1)
-        await self.save(before, after, asker.name, "changed")
-        self._told_of(asker, after, "changed")
+        what = changes_of(before, after, self._snapshot().now)
+        await self.save(before, after, asker.name, "changed", what)
+        self._told_of(asker, after, "changed", what)
         return replace(outcome, reservation=after)
 
     async def cancel(self, asker: Asker, reservation_id: str, note: str = "") -> Reservation:
@@ -292,8 +294,9 @@ class Reservations:
             return replace(found, reservation=before)
         else:
             after = replace(found.reservation, version=before.version + 1)
-            await self.save(before, after, asker.name, "changed")
-            self._told_of(asker, after, "changed")
+            what = changes_of(before, after, self._snapshot().now)
+            await self.save(before, after, asker.name, "changed", what)
+            self._told_of(asker, after, "changed", what)
         return replace(found, reservation=after)
 
     def named(self, group: str, name: str) -> Reservation | None:

@@ -79,11 +79,7 @@ _PRIVATE = frozenset({"named", "managers", "contact", "extra_time", "idle", "lea
 def window_view(window: Window, snapshot: Snapshot) -> WindowView:
     """Return one window: its instants, its wall clock, and who sits there while it is held."""
     zone, now = zone_of(window.of.calendar.zone), snapshot.now
-    # Of a window that the planner does not look at yet, nobody knows what will be lost by then.
-    planned = snapshot.capacity_known and any(w.key == window.key for w in snapshot.windows)
-    seats = effective(snapshot, window, now) if planned else window.of.seats
-    if window.of.gpu_class not in snapshot.policy.by_name:
-        seats = 0
+    seats = _seats(window, snapshot)
     held = window.hold_from <= now < window.last_end
     left = seating(snapshot).left.get(window.key, seats) if held else seats
     return {
@@ -98,6 +94,15 @@ def window_view(window: Window, snapshot: Snapshot) -> WindowView:
         "claimed": seats - left if held else 0,
         "first_gpus": first_gpus(snapshot, window).isoformat() if held else None,
     }
+
+
+def _seats(window: Window, snapshot: Snapshot) -> int:
+    """Return the seats that a window has by what is there now."""
+    if window.of.gpu_class not in snapshot.policy.by_name:
+        return 0
+    # Of a window that the planner does not look at yet, nobody knows what will be lost by then.
+    planned = snapshot.capacity_known and any(w.key == window.key for w in snapshot.windows)
+    return effective(snapshot, window, snapshot.now) if planned else window.of.seats
 
 
 def _state(window: Window, now: datetime) -> Literal["coming", "lead", "open", "over"]:
@@ -132,7 +137,7 @@ def _sentence(reservation: Reservation, ahead: list[Window], snapshot: Snapshot)
     return counted(
         "{n} seat of {gpu_class} for {whom}: {when}.",
         "{n} seats of {gpu_class} for {whom}: {when}.",
-        reservation.seats,
+        _seats(window, snapshot),
         gpu_class=reservation.gpu_class,
         whom=whom,
         when=when,

@@ -1,0 +1,67 @@
+"""What somebody's change made of a reservation, in words for those who are told of it."""
+
+from __future__ import annotations
+
+from datetime import datetime, tzinfo
+
+from gpulease.policy.calendar import Occurrence, wall_clock, zone_of
+from gpulease.policy.calendar.reservation import Reservation
+from gpulease.policy.units import say_moment
+
+#: So many windows are named; of more it is said how many there are.
+_NAMED = 5
+#: Members that are told of by name alone: who is told need not read who else stands there.
+_OTHERS = {
+    "title": "its title",
+    "named": "who may come",
+    "managers": "who may change it",
+    "extra_time": "who has extra time",
+    "seats_per_person": "how many seats one person may have",
+    "idle": "its idle time-out",
+    "lead": "how long before it GPUs are kept free",
+    "grace": "when seats that nobody took are lent",
+    "contact": "who gets mail of it",
+}
+
+
+def changes_of(before: Reservation, after: Reservation, now: datetime) -> str:
+    """Return what is other now, "" where it is the same for everybody."""
+    found = []
+    if after.seats != before.seats:
+        found.append(f"{after.seats} seats, not {before.seats}")
+    if after.gpu_class != before.gpu_class:
+        found.append(f"GPUs of {after.gpu_class}, not {before.gpu_class}")
+    if after.exam != before.exam:
+        found.append("it is an exam" if after.exam else "it is no exam")
+    found += _windows(before, after, now)
+    found += [
+        said for name, said in _OTHERS.items() if getattr(before, name) != getattr(after, name)
+    ]
+    return "; ".join(found)
+
+
+def _windows(before: Reservation, after: Reservation, now: datetime) -> list[str]:
+    zone = zone_of(after.calendar.zone)
+    was = {each.original: each for each in before.occurrences if each.end > now}
+    will = {each.original: each for each in after.occurrences}
+    found = [f"no window {_when(each, zone)}" for at, each in was.items() if at not in will]
+    for at, each in will.items():
+        if at in was and (was[at].start, was[at].end) != (each.start, each.end):
+            over = each.end <= now and was[at].start == each.start
+            verb = "has ended, it was" if over else "is"
+            other = was[at] if over else each
+            moved = "" if over else f", it was {_when(was[at], zone)}"
+            found.append(f"the window of {at:%a %d %b} {verb} {_when(other, zone)}{moved}")
+        elif at not in was and each.end > now:
+            found.append(f"a window {_when(each, zone)}")
+    if len(found) > _NAMED:
+        found = [*found[:_NAMED], f"{len(found) - _NAMED} more windows"]
+    if found and after.calendar.zone:
+        found[-1] += f" ({after.calendar.zone})"
+    return found
+
+
+def _when(window: Occurrence, zone: tzinfo) -> str:
+    start, end = wall_clock(window.start, zone), wall_clock(window.end, zone)
+    until = f"{end:%H:%M}" if end.date() == start.date() else say_moment(end)
+    return f"{say_moment(start)} to {until}"
