@@ -25,11 +25,11 @@ def parse_duration(text: str | float) -> float:
     if isinstance(text, bool):
         raise ValueError(Text("{text} is not a duration.", text=str(text)))  # noqa: TRY004 - one error for all of it
     if isinstance(text, (int, float)):
-        return _not_negative(float(text), text)
+        return _not_negative(_float(text), text)
     compact = text.strip().replace(" ", "")
     parts = _DURATION.findall(compact)
     if parts and "".join(number + unit for number, unit in parts) == compact:
-        return sum(float(number) * _SECONDS[unit] for number, unit in parts)
+        return _not_negative(sum(float(n) * _SECONDS[unit] for n, unit in parts), text)
     if _NUMBER.fullmatch(compact):
         return _not_negative(float(compact), text)
     raise ValueError(
@@ -108,11 +108,11 @@ def parse_size(text: str | float) -> int:
     if isinstance(text, bool):
         raise ValueError(Text("{text} is not a size.", text=str(text)))  # noqa: TRY004 - one error for all of it
     if isinstance(text, (int, float)):
-        return int(_not_negative(float(text), text))
+        return int(_not_negative(_float(text), text))
     match = _SIZE.fullmatch(text.strip())
     if match is None:
         raise ValueError(Text("'{text}' is not a size; write for example 24GiB.", text=text))
-    return int(float(match[1]) * _BYTES[match[2] or ""])
+    return int(_not_negative(float(match[1]) * _BYTES[match[2] or ""], text))
 
 
 def format_size(size: int) -> str:
@@ -121,6 +121,14 @@ def format_size(size: int) -> str:
         if size and size % _BYTES[unit] == 0:
             return f"{size // _BYTES[unit]}{unit}"
     return str(size)
+
+
+def _float(number: float) -> float:
+    """Return a number that stands for itself, a whole one without end as what it nears."""
+    try:
+        return float(number)
+    except OverflowError:
+        return float("inf")
 
 
 def _not_negative(value: float, text: object) -> float:

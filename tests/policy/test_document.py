@@ -1,5 +1,6 @@
 """The policy document: what is read, what is refused and where, and the way back to text."""
 
+import re
 from dataclasses import replace
 from datetime import timedelta
 
@@ -202,6 +203,28 @@ def test_a_duration_that_no_plan_could_reckon_with_is_refused(line, said):
     assert finding.level == "error"
     with pytest.raises(GPULeaseError):
         parse(text)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (f"changes_per_minute: 1{'0' * 400}", "changes_per_minute: it may be at most"),
+        ("queue_max: 1000000001", "queue_max: it may be at most 1000000000."),
+        ("waiting_per_user: 2000000000", "waiting_per_user: it may be at most"),
+    ],
+)
+def test_a_number_that_nothing_can_reckon_with_is_refused(line, said):
+    """With the first of them in force, each request of everybody failed."""
+    (finding,) = check(GOOD.replace("leases_per_user: 3", line))
+    assert finding.message.startswith(said)
+    assert finding.level == "error"
+
+
+@pytest.mark.parametrize("memory", ["1" + "0" * 400, "9" * 400 + "TiB", "2000000TiB"], ids=len)
+def test_a_size_that_no_machine_has_is_refused(memory):
+    text = re.sub(r"memory: .*", f"memory: {memory}", GOOD, count=1)
+    assert text != GOOD
+    assert [each.message for each in check(text) if each.message.startswith("memory: ")]
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,12 @@ MAX_DEPTH = 20
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _NAME_RULE = Text("Use letters, digits, dot, dash and underscore, at most 63.")
 
+#: No number and no size above these means anything, and larger ones cannot be reckoned with.
+MOST: Final = 10**9
+LARGEST: Final = 2**60  # bytes
+
 _T = TypeVar("_T")
+_N = TypeVar("_N", int, float)
 
 
 @dataclass(frozen=True)
@@ -211,7 +216,7 @@ class Reader:
 
     def size(self, key: str, default: int) -> int:
         """Return a size in bytes."""
-        return self._scalar(key, default, parse_size)
+        return self._scalar(key, default, lambda raw: _within(parse_size(raw), LARGEST))
 
     def whole(self, key: str, default: int, *, least: int) -> int:
         """Return a whole number."""
@@ -223,7 +228,7 @@ class Reader:
                 raise ValueError(Text("'{value}' is not a whole number.", value=raw)) from None
             if number < least:
                 raise ValueError(Text("it must be at least {least}.", least=least))
-            return number
+            return _within(number, MOST)
 
         return self._scalar(key, default, read)
 
@@ -237,7 +242,7 @@ class Reader:
                 raise ValueError(Text("'{value}' is not a number.", value=raw)) from None
             if not math.isfinite(number) or number < 0:
                 raise ValueError(Text("it must be 0 or more."))
-            return number
+            return _within(number, MOST)
 
         return self._scalar(key, default, read)
 
@@ -332,6 +337,12 @@ class Reader:
     def _note(self, node: Node | None, message: str, next_step: str, level: str = "error") -> None:
         line, column = _place(node.start_mark if node is not None else None)
         self._findings.append(Finding(line, column, message, next_step, level))
+
+
+def _within(number: _N, most: int) -> _N:
+    if number > most:
+        raise ValueError(Text("it may be at most {most}.", most=most))
+    return number
 
 
 def _is_null(node: Node) -> bool:

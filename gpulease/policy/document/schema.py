@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gpulease.policy.document.elastic_section import ELASTIC
+from gpulease.policy.document.nodes import MOST
 from gpulease.policy.document.pod_section import KEYS, PRESETS, WHERE
 from gpulease.policy.document.projects_section import BUDGET, PROJECT, SHARES
 from gpulease.policy.document.reader import CLASS, LIMITS, POOL, TOP
@@ -27,9 +28,9 @@ _SIZE = {"type": ["string", "integer"], "pattern": r"^\d+(\.\d+)?\s*([KMGT]i?B)?
 _DAY = {"type": "string", "format": "date"}
 _TEXT = {"type": "string"}
 _FLAG = {"type": "boolean"}
-_NUMBER = {"type": "number", "minimum": 0}
-_WHOLE = {"type": "integer", "minimum": 0}
-_ONE = {"type": "integer", "minimum": 1}
+_NUMBER = {"type": "number", "minimum": 0, "maximum": MOST}
+_WHOLE = {"type": "integer", "minimum": 0, "maximum": MOST}
+_ONE = {"type": "integer", "minimum": 1, "maximum": MOST}
 _PARTS = {"type": "integer", "minimum": 0, "maximum": 100}
 _TEXTS = {"type": "array", "items": _TEXT}
 

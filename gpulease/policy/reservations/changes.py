@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import datetime, tzinfo
+from datetime import datetime
+from zoneinfo import ZoneInfo
 
 from gpulease.policy.calendar import Occurrence, wall_clock, zone_of
 from gpulease.policy.calendar.reservation import Reservation
@@ -61,7 +62,7 @@ def _windows(before: Reservation, after: Reservation, now: datetime) -> list[str
     return found
 
 
-def _when(window: Occurrence, zone: tzinfo) -> str:
+def _when(window: Occurrence, zone: ZoneInfo) -> str:
     start, end = wall_clock(window.start, zone), wall_clock(window.end, zone)
     until = f"{end:%H:%M}" if end.date() == start.date() else say_moment(end)
     return f"{say_moment(start)} to {until}"
