@@ -17,6 +17,8 @@ ARRAY = "(x.tolist(), str(x.dtype), x.shape, x.flags.writeable)"
 KINDS = {
     "dtypes": Kind(NP + "x = [np.ones(2, t) for t in ('?', 'i1', 'u8', 'f2', 'f4', 'c16', 'S3', 'U2', 'M8[s]', 'm8[D]', '>i4')]",
                    "x[1][0] += 1", "[(a.tolist(), a.dtype.str) for a in x]"),
+    "a class of attrs": Kind("import attr, attrs\n@attrs.define\nclass P:\n    x: int = attrs.field(converter=int, validator=attrs.validators.gt(0))\n    tags: list = attrs.field(factory=list)\n@attr.s(frozen=True, hash=True)\nclass Q:\n    a = attr.ib()\n    b = attr.ib(default=attr.Factory(lambda self: self.a + 1, takes_self=True))\nx = P('1'); q = Q(3); t = x.tags",
+                             "x.tags.append(P(2)); q = attrs.evolve(q, a=q.a + 1)", "(x, q, t is x.tags, attrs.asdict(x), {q: 1}[q], attrs.fields(P).x.name)"),
     "structured": Kind(NP + "x = np.zeros(2, [('a', 'i4'), ('b', 'f8', (2,))])", "x['a'] += 1; x[0]['b'][1] = 5", ARRAY),
     "recarray": Kind(NP + "x = np.rec.array([(1, 2.0)], dtype=[('a', int), ('b', float)])", "x.a += 1", "(x.a.tolist(), type(x).__name__)"),
     "a drawing in an image": Kind("from PIL import Image, ImageDraw\nim = Image.new('RGB', (4, 4), 'red')\nx = ImageDraw.Draw(im, 'RGBA'); x.fontmode = '1'\nn = 0",

@@ -164,7 +164,7 @@ class UnitBook:
         RefusedError where it need not be.
         """
         foreign = self.foreign_globals(function)
-        if foreign is None:
+        if foreign is None or function.__code__.co_filename.startswith(_OF_ATTRS):
             return
         space = function.__globals__
         if code_use(function.__code__).writes or not all(
@@ -173,6 +173,8 @@ class UnitBook:
             raise RefusedError("a function with changeable globals of its own (made by exec)")
 
 
+#: The methods that attrs makes for a class have what the class was made with, for good.
+_OF_ATTRS = "<attrs generated "
 #: What generated functions (named tuples, lambdified formulas) have as globals, and nobody changes.
 _STEADY = (type, types.BuiltinFunctionType, types.FunctionType, types.ModuleType)
 _NOTHING = object()
