@@ -91,8 +91,10 @@ class Session(Parts):
     def is_sticky(self, cell: str) -> bool:
         """Whether the cell that comes now goes away, where it does not say so itself."""
         self.link.claim_click()
-        self._decided = self._look_at(cell) if self.auto else None
-        return self.sticky if self._decided is None else self._decided.away
+        decided = self._look_at(cell) if self.auto else None
+        if not self.running:  # a cell inside one (%%capture) is no cell of its own to the reader
+            self._decided = decided
+        return self.sticky if decided is None else decided.away
 
     def _look_at(self, cell: str) -> Decision:
         from gpulease.kernel.auto.classify import decide
@@ -153,6 +155,8 @@ class Session(Parts):
 
     def _say_where(self, way: Route) -> None:
         """Under a cell that ``%gpu auto`` placed: where it ran, and why."""
+        if self._depth > (way.side is Side.HOME):  # what is inside a cell may be captured
+            return
         decided, self._decided = self._decided, None
         if decided is None or way.asked or not way.reads.strip():
             return

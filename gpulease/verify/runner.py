@@ -67,7 +67,10 @@ class Runner:
     def plain(self, cells: Sequence[CodeCell]) -> NotebookRun:
         """Run the notebook in one kernel without gpulease."""
         with self._kernel({protocol.ENV_LEASE: "verify"}) as kernel:
-            kernel.silent("from gpulease.sides.blocks import gpu")
+            # With gpulease it is there too, and no variable of the notebook's.
+            kernel.silent(
+                "from gpulease.sides.blocks import gpu\nget_ipython().user_ns_hidden['gpu'] = gpu"
+            )
             found = NotebookRun([kernel.run(cell.plain) for cell in cells])
             names = kernel.ask(f"{_PICTURE}.user_names(globals())")
             names = [name for name in names if name != "gpu"]

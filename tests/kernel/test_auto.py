@@ -153,6 +153,9 @@ def test_a_notebook_as_it_is_found(home: HomeKernel) -> None:
         cell = home.run("import cupy\nhere == os.getpid()")
         assert cell.result == "True"
         assert "Ran in your notebook: it uses no GPU library." in cell.shown()
+        cell = home.run("%%capture caught\n1 + 1")
+        assert "Ran in your notebook" in cell.shown(), "under the cell, not in what it captured"
+        assert home.run("len(caught.outputs)").result == "1"
         cell = home.run("device = 'cuda' if cupy.cuda.is_available() else 'cpu'\nos.getpid()")
         assert int(cell.result or 0) != home.pid
         assert "Ran on the GPU: cupy.cuda.is_available() uses cupy." in cell.shown()
