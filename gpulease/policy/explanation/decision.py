@@ -16,6 +16,7 @@ from gpulease.policy.fairness.standing import standing
 from gpulease.policy.fairness.tree import Node
 from gpulease.policy.health import observed_of
 from gpulease.policy.model import Action, Lease, LeaseState, Snapshot
+from gpulease.policy.reservations.departures import OVER, departures
 from gpulease.policy.reservations.seats import time_outs_at
 from gpulease.policy.units import say_duration
 
@@ -53,6 +54,7 @@ def _inputs(snapshot: Snapshot, lease: Lease, mine: Action | None) -> Iterator[I
         yield _shown(snapshot, lease)
     yield from _shares(snapshot, lease)
     yield from _claimant(snapshot, _nominee(lease, mine))
+    yield from _departure(snapshot, lease)
     yield from _windows(snapshot, queue.pool_of(snapshot, lease))
 
 
@@ -158,6 +160,18 @@ def _claimant(snapshot: Snapshot, nominee: str | None) -> Iterator[Input]:
             f"It was taken for request {request.id} of {request.user},"
             f" which waited since {request.created:%H:%M:%S}.",
             {"for": request.id, "for_user": request.user},
+        )
+
+
+def _departure(snapshot: Snapshot, lease: Lease) -> Iterator[Input]:
+    """Say for which window a lease has to go: it is told before the window holds anything."""
+    leaves = departures(snapshot).get(lease.id)
+    if leaves is not None:
+        of, own = leaves.window.of, leaves.reason == OVER
+        why = "is over" if own else f"needs GPUs for {leaves.window.start:%H:%M} UTC"
+        yield (
+            f"It has to go by {leaves.until:%H:%M:%S}: {of.name} of {of.group} {why}.",
+            {"leaves_for": leaves.window.key},
         )
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from gpulease.policy.calendar.reservation import GroupTerms, ReservationTerms
+from gpulease.policy.explanation.decision import decision
 from gpulease.policy.explanation.labs import about
 from gpulease.policy.lifecycle import apply
 from gpulease.policy.model import Alert, Clear, Drain, EndReason, LeaseState, Start, Wait, Warn
@@ -330,3 +331,18 @@ def test_lost_devices_shorten_windows_that_overlap_pro_rata():
 def test_when_capacity_is_not_known_nobody_leaves_for_a_window():
     held = borrowers(0, 1, 2)
     assert steps(view(held, [window(start=100)], capacity_known=False)) == {}
+
+
+def test_an_admin_reads_for_which_window_a_lease_goes_before_that_holds_anything():
+    lab = window(start=400)
+    found = view([active(n) for n in range(3)], [lab], now=at(0))
+    assert found.now < lab.hold_from
+    told = decision(found, plan(found), found.leases[0].id)
+    assert told is not None
+    leaves = departures(found)[found.leases[0].id]
+    said = f"It has to go by {leaves.until:%H:%M:%S}: lab of cs101 needs GPUs for"
+    assert [words for words in told.words if words.startswith(said)]
+    assert told.numbers["leaves_for"] == lab.key
+    alone = decision(view([active(0)], []), [], found.leases[0].id)
+    assert alone is not None
+    assert "leaves_for" not in alone.numbers
