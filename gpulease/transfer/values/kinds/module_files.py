@@ -7,7 +7,9 @@ Owns what file a module was loaded from, and that one which IPython loads anew b
 from __future__ import annotations
 
 import hashlib
+import importlib
 import sys
+import weakref
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
@@ -19,7 +21,9 @@ _SITE = tuple({str(Path(path)) for path in (sys.prefix, sys.base_prefix, sys.exe
 
 #: Modules that were looked at; of a person's own, which load (its ``__spec__``) had which digest.
 _seen: set[str] = set()
-_digests: dict[str, tuple[Any, str]] = {}
+_digests: dict[str, tuple[Any, str, weakref.ref[ModuleType]]] = {}
+#: What ends the digest of a module that a cell loaded anew (``importlib.reload``).
+_AGAIN = "+"
 
 
 def look() -> None:
@@ -36,21 +40,30 @@ def look() -> None:
 
 
 def module_digest(name: str) -> str:
-    """Return the digest of a person's own module file, as at its load; '' for installed ones."""
+    """Return the digest of a person's own module file, as at its load; '' for installed ones.
+
+    It ends with a mark where a cell loaded the module anew.
+    """
     module = sys.modules.get(name)
     spec = getattr(module, "__spec__", None)
     known = _digests.get(name)
     if known is not None and known[0] is spec:
         return known[1]
     path = _own_file(module)
-    if not path:
+    if not path or module is None:
         _digests.pop(name, None)
         return ""
-    digest = ""
-    with suppress(OSError):
-        digest = hashlib.sha256(Path(path).read_bytes()).hexdigest()
-    _digests[name] = spec, digest  # loading it anew makes another spec
+    digest = _of_file(path)
+    if digest and known is not None and known[1] and known[2]() is module:
+        digest += _AGAIN
+    _digests[name] = spec, digest, weakref.ref(module)  # loading it anew makes another spec
     return digest
+
+
+def _of_file(path: str) -> str:
+    with suppress(OSError):
+        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    return ""
 
 
 def _own_file(module: ModuleType | None) -> str:
@@ -64,15 +77,21 @@ def _own_file(module: ModuleType | None) -> str:
 def is_alike(name: str, digest: str) -> bool:
     """Say whether an imported module was loaded from the file that has this digest.
 
-    Where the person lets IPython load what was edited, that is done first.
+    Where the person lets IPython load what was edited, that is done first; so is what a cell on the
+    other side did, where it loaded the module anew from the file as it is.
     """
-    if module_digest(name) == digest:
+    text = digest.removesuffix(_AGAIN)
+    if _text(name) == text:
         return True
-    reloader = _autoreload()
-    if reloader is None:
-        return False
-    reloader.check()
-    return module_digest(name) == digest
+    if (reloader := _autoreload()) is not None:
+        reloader.check()
+    elif digest != text and _of_file(_own_file(sys.modules.get(name))) == text:
+        importlib.reload(sys.modules[name])
+    return _text(name) == text
+
+
+def _text(name: str) -> str:
+    return module_digest(name).removesuffix(_AGAIN)
 
 
 def autoreload_lines() -> list[str]:
