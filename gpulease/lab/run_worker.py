@@ -12,6 +12,7 @@ import os
 import secrets
 import shlex
 from contextlib import suppress
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -173,13 +174,22 @@ class RunWorker:
             try:
                 told: dict[str, Any] = await self._client.call("POST", self._path, body)
             except GPULeaseError as error:
-                # Just started, the hub may not call this server ready yet: then it proves nothing.
-                if error.reason in _OVER or (error.status < 500 and error.reason != "no_server"):
+                if error.reason in _OVER or not _passes(error):
                     raise
                 log.info("the run cannot be reported now: %s", error.sentence)
                 await asyncio.sleep(pauses.pause())
             else:
                 return told
+
+
+def _passes(error: GPULeaseError) -> bool:
+    """Whether the same report may be taken a little later."""
+    # Just started, the hub may not call this server ready yet: then it proves nothing.
+    return (
+        error.status >= 500
+        or error.status == HTTPStatus.TOO_MANY_REQUESTS
+        or (error.reason == "no_server")
+    )
 
 
 def _below(path: Path, root: Path) -> str:

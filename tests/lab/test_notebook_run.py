@@ -143,11 +143,21 @@ def service(tmp_path, monkeypatch):
     return Service(task)
 
 
-async def test_a_worker_executes_what_the_service_says_while_the_service_is_away(service, tmp_path):
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        GPULeaseError("service_unreachable", "Away.", status=503),
+        GPULeaseError("too_many_requests", "Too many.", status=429),
+    ],
+    ids=lambda refusal: refusal.reason,
+)
+async def test_a_worker_executes_what_the_service_says_while_the_service_takes_no_report(
+    service, tmp_path, refusal
+):
     kernels = Kernels()
     work = asyncio.create_task(RunWorker("r1", service, kernels, tmp_path).run())
     await wait_for_async(lambda: any(each["done"] == 2 for each in service.told), 60, "a cell")
-    service.refusal = GPULeaseError("service_unreachable", "Away.", status=503)
+    service.refusal = refusal
     (tmp_path / "go").touch()
     await wait_for_async(lambda: not kernels, 60, "the kernel is gone")
     assert not work.done()

@@ -44,6 +44,8 @@ class BaseHandler(LogIn, HubOAuthenticated, Answers):
     """A handler that knows who asks before it takes a body, and before its method runs."""
 
     asker: Asker
+    #: What a person's server sends without their doing; it is bounded as looking is.
+    by_itself = False
 
     async def admit(self) -> None:
         """Find out who asks.
@@ -80,7 +82,8 @@ class BaseHandler(LogIn, HubOAuthenticated, Answers):
         self.asker = self._managing(asker_of(model, self.settings["hub_names"]))
         if not self.asker.admin:
             bounds = self.services.bounds
-            rate = bounds.looks if self.request.method in _READING else bounds.changes
+            looks = self.by_itself or self.request.method in _READING
+            rate = bounds.looks if looks else bounds.changes
             rate.take(self.asker.name)
         if (
             self.request.method in self.allowed_methods()

@@ -84,6 +84,8 @@ class RunEvents(BaseHandler):
 class RunReports(BaseHandler):
     """``runs/{id}/reports``: what a run's own server says of it."""
 
+    by_itself = True  # after each cell: a person's own changes are not refused for it
+
     @needs_scope(SCOPE_REQUEST)
     @answers({200: RunView}, body=RunReport, refuses=(404, 409, 502))
     async def post(self, run_id: str) -> None:
