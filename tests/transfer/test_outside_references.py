@@ -4,6 +4,8 @@ import sys
 
 import pytest
 
+from gpulease.transfer.switch.stale_references import kept_notes
+
 CASES = {
     "list": ("x = [1, [2]]", "x.append(3)", lambda v: v == [1, [2], 3]),
     "dict": ("x = {'a': 1, 'b': 2}", "del x['a']; x['c'] = 3", lambda v: v == {"b": 2, "c": 3}),
@@ -360,3 +362,23 @@ def test_a_holder_is_told_of_once(pair):
         moved.append("x" in pair.last.moved)
     assert moved == [True, False]
     assert held == [1]
+
+
+class _Keeper:
+    """Holds a value, as a table of gpulease's does."""
+
+    def __init__(self, held):
+        self.table = {"a": held}
+
+
+@pytest.mark.parametrize("ours", [True, False])
+def test_what_only_gpulease_holds_is_held_by_nobody(monkeypatch, ours):
+    if ours:
+        monkeypatch.setattr(_Keeper, "__module__", "gpulease.transfer.registry")
+    olds = {"x": [[]]}
+    keeper = _Keeper(olds["x"])
+    notes = kept_notes(olds, {"x": [[]]})
+    assert keeper.table["a"] == [[]]
+    assert [note.names for note in notes] == ([] if ours else [("x",)])
+    if not ours:
+        assert "a _Keeper" in notes[0].sentence

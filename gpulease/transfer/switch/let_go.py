@@ -17,7 +17,7 @@ from gpulease.transfer.values.names.analysis import Use
 from gpulease.transfer.values.side import Side
 
 from .held_parts import held_parts
-from .stale_references import called, held, holder, may_be_held
+from .stale_references import NOBODY, called, held, holder, may_be_held
 
 
 def handled(side: Side, use: Use, names: Collection[str]) -> bool:
@@ -84,7 +84,7 @@ def _notes(side: Side, found: Mapping[str, Any], who: Callable[[str], str]) -> l
     return [
         _note(name, called(found[name]), who(name))
         for name in sorted(found)
-        if id(found[name]) not in inside
+        if id(found[name]) not in inside and who(name) != NOBODY
     ]
 
 

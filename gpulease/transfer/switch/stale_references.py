@@ -26,6 +26,8 @@ from .shown import own_results
 LIMIT = 20_000
 #: References of our own while counting: the table of old values and the call that counts.
 _OURS = 2
+#: Who holds what only gpulease's own tables hold.
+NOBODY = "nobody"
 _CUT = (type, types.ModuleType, types.FunctionType, logging.Logger)
 
 
@@ -39,7 +41,8 @@ def kept_notes(olds: dict[str, Any], ns: dict[str, Any]) -> list[Note]:
     if olds and held(olds, ns):
         # What looks like a holder may be garbage that waits for the collector (a figure's manager).
         gc.collect()
-        notes = [_note(name, holder(olds, name)) for name in sorted(held(olds, ns))]
+        who = {name: holder(olds, name) for name in sorted(held(olds, ns))}
+        notes = [_note(name, words) for name, words in who.items() if words != NOBODY]
     olds.clear()
     return notes
 
@@ -92,7 +95,11 @@ def inside(values: list[Any], seen: set[int]) -> Counter[int]:
 
 
 def holder(olds: Mapping[str, Any], name: str, own: Any = None) -> str:
-    """Say in words what still refers to an older value, but for a table of our ``own``."""
+    """Say in words what still refers to an older value, but for a table of our ``own``.
+
+    ``NOBODY`` where only gpulease itself does, which lets go of it by and by.
+    """
+    words = "something"
     for found in gc.get_referrers(olds[name]):
         if found is olds or found is own or isinstance(found, types.FrameType):
             continue
@@ -101,12 +108,23 @@ def holder(olds: Mapping[str, Any], name: str, own: Any = None) -> str:
             if module is not None and vars(module) is found:
                 return f"the module {module.__name__}"
             for owner in gc.get_referrers(found):
+                if _is_ours(owner):
+                    words = NOBODY
+                    break
                 if type(owner).__dictoffset__:  # the dictionary is its attributes
                     return called(owner)
+            else:
+                return called(found)
+            continue
         if isinstance(found, types.CellType | types.FunctionType | types.MethodType):
             return "a function"
         return called(found)
-    return "something"
+    return words
+
+
+def _is_ours(owner: Any) -> bool:
+    """Say whether an object is one of gpulease's own."""
+    return type(owner).__module__.startswith("gpulease.")
 
 
 def called(obj: Any) -> str:
