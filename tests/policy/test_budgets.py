@@ -8,6 +8,7 @@ import pytest
 from gpulease.errors import GPULeaseError
 from gpulease.policy import budgets, lifecycle
 from gpulease.policy.asking import Ask, answer
+from gpulease.policy.explanation.spending import of_hours
 from gpulease.policy.model import Clear, EndReason, Start, Wait, Warn
 from gpulease.policy.planner import plan
 from gpulease.policy.projects import AtZero, Budget
@@ -113,6 +114,16 @@ def test_whoever_may_go_on_beyond_it_has_what_nobody_else_wants():
     line = [*leases[:3], asks(5, "phys"), asks(9, "bio")]
     assert isinstance(steps(line, policy)["r9"], Start)
     assert isinstance(steps(line[:-1], policy)["r5"], Start)
+
+
+@pytest.mark.parametrize(
+    ("hours", "at_zero", "said"),
+    [(0.5, AtZero.BORROW, True), (50, AtZero.BORROW, False), (0.5, AtZero.END, False)],
+)
+def test_who_goes_on_beyond_a_budget_reads_that_it_is_borrowed(hours, at_zero, said):
+    mine = replace(holds(0, "phys"), charged_from=at(-3600))
+    view = snapshot([mine], 1, {mine.id: busy()}, policy=budgeted(Budget(hours, at_zero=at_zero)))
+    assert ("while nobody else wants it" in of_hours(view, mine)) is said
 
 
 def test_a_drain_and_what_comes_after_it_are_charged_as_they_should_be():

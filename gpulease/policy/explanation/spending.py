@@ -1,4 +1,4 @@
-"""What a person is told of a budget that keeps their request waiting."""
+"""What a person is told of a budget that is used up."""
 
 from __future__ import annotations
 
@@ -11,8 +11,16 @@ from gpulease.policy.units import say_moment
 from gpulease.texts import Text
 
 
-def new_hours(snapshot: Snapshot, lease: Lease) -> str:
-    """Say when a request that waits for GPU-hours gets new ones, ``""`` for other requests."""
+def of_hours(snapshot: Snapshot, lease: Lease) -> str:
+    """Say when a request that waits for GPU-hours gets new ones, and of a lease that goes on
+    without any that it borrows; ``""`` for others.
+    """
+    if lease.state is LeaseState.ACTIVE and lease.id in budgets.exhausted(snapshot):
+        return Text(
+            "The GPU-hours of project {project} are used up, or yours in it: this GPU is yours "
+            "while nobody else wants it.",
+            project=lease.project,
+        )
     if lease.state is not LeaseState.QUEUED or lease.reason != "no_budget":
         return ""
     left = budgets.of_lease(snapshot, lease)

@@ -13,7 +13,7 @@ from gpulease.errors import GPULeaseError
 from gpulease.policy import budgets, capacity, lifecycle, parts
 from gpulease.policy.explanation import labs
 from gpulease.policy.explanation.explain import beyond_share
-from gpulease.policy.explanation.spending import new_hours
+from gpulease.policy.explanation.spending import of_hours
 from gpulease.policy.model import (
     Device,
     Lease,
@@ -65,7 +65,7 @@ def asides(lease: Lease, snapshot: Snapshot) -> str:
     """
     lab = labs.about(snapshot, lease)
     share = beyond_share(lease, snapshot.policy, snapshot.evidence.get(lease.id))
-    hours = new_hours(snapshot, lease)
+    hours = of_hours(snapshot, lease)
     return joined(lab, share, hours) if share or hours else lab
 
 
