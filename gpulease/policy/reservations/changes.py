@@ -45,6 +45,10 @@ def _windows(before: Reservation, after: Reservation, now: datetime) -> list[str
     zone = zone_of(after.calendar.zone)
     was = {each.original: each for each in before.occurrences if each.end > now}
     will = {each.original: each for each in after.occurrences}
+    gone = [at for at in was if at not in will]
+    new = [at for at, each in will.items() if at not in was and each.end > now]
+    if len(gone) == len(new) == 1:  # it is the same one at another time
+        was[new[0]] = was.pop(gone[0])
     found = [f"no window {_when(each, zone)}" for at, each in was.items() if at not in will]
     for at, each in will.items():
         if at in was and (was[at].start, was[at].end) != (each.start, each.end):

@@ -39,6 +39,15 @@ def test_a_window_that_is_moved_or_left_out_is_named_on_the_labs_own_clock():
     assert changes_of(gone, before, NOW) == f"a window {said}"
 
 
+def test_a_single_window_at_another_time_is_the_same_one():
+    once = replace(WEEKLY, repeat="")
+    later = replace(once, start=wall("2026-03-05T15:00"), end=wall("2026-03-05T17:00"))
+    assert changes_of(lab(once), lab(later), NOW) == (
+        "the window of Thu 05 Mar is Thu 05 Mar 2026 15:00 to 17:00, "
+        "it was Wed 04 Mar 2026 14:00 to 16:00 (Europe/Berlin)"
+    )
+
+
 def test_a_window_that_was_ended_early_has_ended():
     before = lab()
     first = before.occurrences[0]
