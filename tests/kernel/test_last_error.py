@@ -45,7 +45,8 @@ def test_an_error_that_cannot_come_keeps_its_name_and_says_the_rest(home: HomeKe
 
 @pytest.mark.parametrize("how", ["block", "function"])
 def test_a_home_cell_catches_what_its_gpu_part_raised(home: HomeKernel, how: str) -> None:
-    home.run(MINE + "\nfrom gpulease import gpu\n" + RAISE.replace("\ndeep(3)", ""))
+    cell = home.run(MINE + "\n" + RAISE.replace("\ndeep(3)", ""))
+    assert cell.ok, cell.traceback
     call = "with gpu():\n        deep(3)" if how == "block" else "gpu.run(deep)(3)"
     cell = home.run(f"try:\n    {call}\nexcept Mine as found:\n    print(found.part)")
     assert cell.ok, cell.traceback
