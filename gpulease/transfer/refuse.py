@@ -12,6 +12,7 @@ import importlib.machinery
 import io
 import itertools
 import mmap
+import re
 import socket
 import sys
 import threading
@@ -100,7 +101,12 @@ _HANDLES: dict[tuple[str, str], str] = {
     ("concurrent", "Executor"): "an executor",
     ("concurrent", "Future"): "a future of an executor",
     ("torch", "_BaseDataLoaderIter"): "an iterator of a DataLoader",
+    ("_cython", "generator"): "a generator (its frame cannot leave the process)",
+    ("_cython", "coroutine"): "a coroutine",
+    ("_cython", "async_generator"): "a coroutine",
 }
+#: Each release of Cython has types of its own, in a module by its number.
+_CYTHON = re.compile(r"^_cython_\w+$")
 _EXTENSION = "a compiled extension module (load it anew where it is used)"
 #: What people make once and use for long: that it stays where it is, is worth a word.
 LASTING = frozenset((
@@ -187,7 +193,8 @@ def live_kind(kind: type) -> str | None:
 
 def _listed(kind: type, table: dict[tuple[str, str], str]) -> str | None:
     for base in kind.__mro__:
-        words = table.get(((base.__module__ or "").partition(".")[0], base.__name__))
+        package = (base.__module__ or "").partition(".")[0]
+        words = table.get((_CYTHON.sub("_cython", package), base.__name__))
         if words is not None:
             return words
     return None

@@ -106,6 +106,11 @@ class Registry:
         getter = self._get.get(oid)
         return getter() if getter is not None else self.borrowed.get(oid)
 
+    def borrows(self, obj: Any) -> bool:
+        """Say whether this table itself keeps ``obj`` alive, as it cannot be held weakly."""
+        oid = self._oids.get(id(obj))
+        return oid is not None and self.borrowed.get(oid) is obj
+
     def knows_any(self, oids: Collection[str]) -> bool:
         """Say whether any of these oids may have an object here."""
         tables = self._get, self._holders, self.borrowed.objects

@@ -9,6 +9,16 @@ X = np.random.default_rng(0).normal(size=(32, 8)).astype('float32'); y = (X.sum(
 """
 
 NOTEBOOKS = {
+    "spacy": [
+        "import spacy\nfrom spacy.tokens import Span, SpanGroup\nfrom spacy.matcher import Matcher\nseen=[]\nnlp = spacy.blank('en'); nlp.add_pipe('sentencizer'); ruler = nlp.add_pipe('entity_ruler'); ruler.add_patterns([{'label': 'ORG', 'pattern': 'Apple'}])",
+        "doc = nlp('Apple is looking. It is.'); tok = doc[0]; s = doc[0:3]; names = nlp.pipe_names; ents = doc.ents; lex = nlp.vocab['Apple']; doc.spans['k'] = [Span(doc, 1, 3, label='X')]; sg = doc.spans['k']; free = SpanGroup(doc, name='f', attrs={'a': 1}, spans=[s]); spans = doc.spans",
+        "seen.append((tok.doc is doc, s.doc is doc, tok.text, s.text, type(names).__name__, list(names), ents[0].label_, lex.text, lex.vocab is nlp.vocab is doc.vocab))\nseen.append((sg is doc.spans['k'], spans is doc.spans, [x.text for x in free], free.attrs, sg[0].label_, tok == doc[0], ruler is nlp.get_pipe('entity_ruler')))",
+        "toks = [t for t in doc if t.is_alpha]; counts = {t: t.i for t in doc}; spans['m'] = [doc[0:1]]; matcher = Matcher(nlp.vocab); matcher.add('X', [[{'LOWER': 'apple'}]]); err = []\ntry: names.append(1)\nexcept NotImplementedError as e: err.append(str(e)[:6])",
+        "seen.append((toks[1].text, counts[doc[0]], doc.spans['m'][0].text, [doc[a:b].text for _, a, b in matcher(doc)], matcher.vocab is nlp.vocab, err)); sents = list(doc.sents)",
+        "seen.append([x.text for x in sents]); spacy.util.fix_random_seed(0); cat = nlp.add_pipe('textcat'); examples = [spacy.training.Example.from_dict(nlp.make_doc(t), {'cats': {'P': p, 'N': 1 - p}}) for t, p in (('good day', 1.), ('bad day', 0.))]; ruled = nlp.remove_pipe('entity_ruler'); opt = nlp.initialize(lambda: examples)",
+        "losses = nlp.update(examples, sgd=opt, drop=0.); seen.append((float(losses['textcat']), {k: float(v) for k, v in nlp('good day').cats.items()}))",
+        "losses = nlp.update(examples, sgd=opt, drop=0.); seen.append((float(losses['textcat']), {k: float(v) for k, v in nlp('good day').cats.items()}, nlp.pipe_names, cat is nlp.get_pipe('textcat')))",
+    ],
     "jax arrays": [
         "import jax, jax.numpy as jnp\nseen=[]",
         "x = jnp.arange(6.).reshape(2,3); y = x; z = {'a': x}",

@@ -35,7 +35,7 @@ def test_a_notebook_placed_anywhere(name, eager, lazy):
 
 
 @pytest.mark.parametrize("killed", [False, True], ids=["returned", "killed"])
-@pytest.mark.parametrize("name", each(NOTEBOOKS, quick=["networkx"]))
+@pytest.mark.parametrize("name", each(NOTEBOOKS, quick=["networkx", "spacy"]))
 def test_the_gpu_is_gone_between_any_two_cells(name, killed, new_pair):
     cells = NOTEBOOKS[name]
     seen = with_the_gpu_gone_between_any_two_cells(new_pair, cells, killed=killed)

@@ -4,6 +4,7 @@ import sys
 
 import pytest
 
+from gpulease.transfer.registry import Registry
 from gpulease.transfer.switch.stale_references import kept_notes
 
 CASES = {
@@ -377,8 +378,19 @@ def test_what_only_gpulease_holds_is_held_by_nobody(monkeypatch, ours):
         monkeypatch.setattr(_Keeper, "__module__", "gpulease.transfer.registry")
     olds = {"x": [[]]}
     keeper = _Keeper(olds["x"])
-    notes = kept_notes(olds, {"x": [[]]})
+    notes = kept_notes(olds, {"x": [[]]}, Registry("h"))
     assert keeper.table["a"] == [[]]
     assert [note.names for note in notes] == ([] if ours else [("x",)])
     if not ours:
         assert "a _Keeper" in notes[0].sentence
+
+
+def test_a_reference_of_the_registry_itself_does_not_count():
+    """What cannot be referred to weakly is held by its table, and by a holder unseen there."""
+    registry = Registry("h")
+    value = [[]]
+    registry.oid(value)
+    assert kept_notes({"x": value}, {"x": [[]]}, registry) == []
+    keeper = _Keeper(value)
+    assert [n.names for n in kept_notes({"x": value}, {"x": [[]]}, registry)] == [("x",)]
+    assert keeper.table["a"] is value

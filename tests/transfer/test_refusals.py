@@ -129,3 +129,16 @@ def test_what_refers_to_it_through_functions_says_so_too(new_pair):
     for name, why in {"a": f"it holds {kind}", "c": f"it is in use by a, {kind}; once"}.items():
         said = pair.side.explain(name).sentence
         assert f" cannot come home: {why}" in said, said
+
+
+def test_what_a_library_says_is_said_and_not_what_else_it_holds(shared):
+    """Only Python's own complaint, which names a type, is explained by what is found inside."""
+    shared.gpu(
+        "import weakref\nclass Doc: pass\nclass View:\n"
+        "    def __init__(self): self.doc = doc; self.ref = weakref.WeakMethod\n"
+        "    def __reduce__(self): raise NotImplementedError('pickle the whole document')\n"
+        "class Ref:\n    def __init__(self): self.ref = weakref.ref(Doc)\n"
+        "doc = Doc(); view = View(); view.held = Ref()"
+    )
+    with pytest.raises(GPULeaseError, match=r"view .*NotImplementedError: pickle the whole docu"):
+        shared.home("view")

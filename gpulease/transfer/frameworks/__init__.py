@@ -35,8 +35,8 @@ log = logging.getLogger(__name__)
 
 #: Top-level module to where its framework is.
 _NAMES = (
-    "accelerate", "ipywidgets", "jax", "keras", "numba", "plotly", "skorch", "torch", "tqdm",
-    "triton",
+    "accelerate", "ipywidgets", "jax", "keras", "numba", "plotly", "skorch", "spacy", "torch",
+    "tqdm", "triton",
 )  # fmt: skip
 _OWN = {name: f"{__name__}.{name}:FRAMEWORK" for name in _NAMES}
 _OWN |= {"gpulease": f"{__name__}.sealed:FRAMEWORK", __name__: f"{__name__}.away:FRAMEWORK"}

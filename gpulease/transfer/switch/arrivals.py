@@ -145,7 +145,7 @@ class Arrivals:
                 del olds[name]
             home = [oid for group in arrival.incoming.groups for oid in lent_in(group.roots)]
             let_go = side.lent.let_go(arrival.incoming.gone, home)
-            kept += kept_notes(olds, side.ns) + let_go_notes(side, self.use, let_go)
+            kept += kept_notes(olds, side.ns, side.registry) + let_go_notes(side, self.use, let_go)
             kept = [note for note in kept if self._told_kept.isdisjoint(note.names)]
             self._told_kept.update(*(note.names for note in kept))
             self._notes += kept

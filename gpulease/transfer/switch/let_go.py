@@ -17,7 +17,7 @@ from gpulease.transfer.values.names.analysis import Use
 from gpulease.transfer.values.side import Side
 
 from .held_parts import held_parts
-from .stale_references import NOBODY, called, held, holder, may_be_held
+from .stale_references import NOBODY, borrowed_of, called, held, holder, may_be_held
 
 
 def handled(side: Side, use: Use, names: Collection[str]) -> bool:
@@ -52,12 +52,13 @@ def replaced_notes(side: Side, use: Use, olds: Mapping[str, Any], names: set[str
     bare = {n for n in bare if side.registry.find(olds[n]) is None or not can_pin(olds[n])}
     if not bare:
         return []
-    found = {n for n in held(olds, side.ns) if n in bare and handled(side, use, [n])}
+    ours = borrowed_of(olds, side.registry)
+    found = {n for n in held(olds, side.ns, ours) if n in bare and handled(side, use, [n])}
     if not found:
         return []
     gc.collect()  # what looks like a holder may be garbage
-    found.intersection_update(held(olds, side.ns))
-    who = {name: holder(olds, name) for name in found}
+    found.intersection_update(held(olds, side.ns, ours))
+    who = {name: holder(olds, name, side.registry.borrowed.objects) for name in found}
     return _notes(side, {name: olds[name] for name in found}, who.__getitem__)
 
 

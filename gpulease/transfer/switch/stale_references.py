@@ -17,6 +17,7 @@ from typing import Any
 
 from gpulease.transfer.api import Note
 from gpulease.transfer.libraries import library
+from gpulease.transfer.registry import Registry
 from gpulease.transfer.values.groups import ATOMIC
 from gpulease.transfer.values.state import last_error
 
@@ -31,20 +32,26 @@ NOBODY = "nobody"
 _CUT = (type, types.ModuleType, types.FunctionType, logging.Logger)
 
 
-def kept_notes(olds: dict[str, Any], ns: dict[str, Any]) -> list[Note]:
+def kept_notes(olds: dict[str, Any], ns: dict[str, Any], registry: Registry) -> list[Note]:
     """Return a note for each name of ``olds`` whose older value is held outside; empties it."""
     last_error.follow(olds, ns)
     for name in list(olds):
         if ns.get(name) is olds[name] or not may_be_held(olds[name]):
             del olds[name]
     notes = []
-    if olds and held(olds, ns):
+    ours = borrowed_of(olds, registry)
+    if olds and held(olds, ns, ours):
         # What looks like a holder may be garbage that waits for the collector (a figure's manager).
         gc.collect()
-        who = {name: holder(olds, name) for name in sorted(held(olds, ns))}
+        who = {name: holder(olds, name) for name in sorted(held(olds, ns, ours))}
         notes = [_note(name, words) for name, words in who.items() if words != NOBODY]
     olds.clear()
     return notes
+
+
+def borrowed_of(olds: Mapping[str, Any], registry: Registry) -> dict[str, int]:
+    """Return how often the table of what cannot be referred to weakly has each object."""
+    return {name: int(registry.borrows(obj)) for name, obj in olds.items()}
 
 
 def may_be_held(obj: Any) -> bool:

@@ -25,6 +25,8 @@ _TOO_DEEP = (
 #: What Python says of an object of a compiled type that has no way to be pickled.
 _UNPICKLED = re.compile(r"cannot pickle '([\w.]+)' object")
 
+_PYTHONS = (TypeError, AttributeError, pickle.PicklingError)
+
 T = TypeVar("T")
 
 
@@ -46,7 +48,8 @@ def attempt(dump: Callable[[], T], values: Mapping[str, Any]) -> T:
             raise
         if is_too_deep(error):
             raise RefusedError(_TOO_DEEP) from error
-        found = leaves.blocker(values)
+        # Python's own words name a type; what a library says is more than what it may hold.
+        found = leaves.blocker(values) if isinstance(error, _PYTHONS) else None
         raise RefusedError(found or _said(error)) from error
 
 
