@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpulease.verify.notebook import CodeCell
-from gpulease.verify.outputs import seen, without_durations, without_lines
+from gpulease.verify.outputs import seen, without_durations, without_lines, without_once
 from gpulease.verify.runner import CellRun, NotebookRun
 
 _SHOWN = 300
@@ -92,7 +92,7 @@ def shown(run: CellRun) -> str:
     """Return what a cell showed as text that two runs can be compared by."""
     messages = [_without_frames(message) for message in run.messages]
     streams, others, reply = seen(messages, {**run.reply, "traceback": None})
-    text = json.dumps([streams, others, reply], ensure_ascii=False)
+    text = json.dumps([without_once(streams), others, reply], ensure_ascii=False)
     return without_lines(without_durations(text))
 
 

@@ -15,6 +15,11 @@ from typing import Any
 Message = Mapping[str, Any]
 
 _DURATION = re.compile(r"\b\d+(?:\.\d+)?(?:e-?\d+)?\s?(?:ns|us|µs|μs|ms|s|sec|seconds|min)\b")
+#: As torch's compiled code warns: once in each process.
+_ONCE = re.compile(
+    r"[^\n]*Warning: (?:(?!Warning: ).)*?\(Triggered internally at [^)]*\)\n(?:  [^\n]*\n)?",
+    re.DOTALL,
+)
 
 
 def seen(messages: Iterable[Message], reply: Mapping[str, Any]) -> list[Any]:
@@ -69,6 +74,12 @@ def neutral(text: str) -> str:
     text = re.sub(r"(CPU times|Wall time): .*?\\n", "TIME", text)
     text = re.sub(r"iVBOR[A-Za-z0-9+/=\\n]{200,}", "PNG", text)
     return re.sub(r"\d\d:\d\d&lt;[^\"]*", "BAR", text)
+
+
+def without_once(streams: list[Any]) -> list[Any]:
+    """Leave out warnings that a library gives once in a process: of two, each gives its own."""
+    texts = [(name, text if name != "stderr" else _ONCE.sub("", text)) for _, name, text in streams]
+    return [["stream", name, text] for name, text in texts if text]
 
 
 def without_durations(text: str) -> str:

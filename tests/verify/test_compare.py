@@ -87,6 +87,26 @@ def test_the_line_of_a_warning_is_not_compared():
     assert kinds(ran("", one, ""), ran("", two.replace("x", "z"), "")) == [(4, "output", "")]
 
 
+def warned(said):
+    run = ran("", "1", "")
+    run.cells[1].messages.append(
+        {"msg_type": "stream", "content": {"name": "stderr", "text": said}}
+    )
+    return run
+
+
+def test_a_warning_given_once_in_a_process_is_not_compared():
+    once = (
+        "/tmp/ipykernel_12/345.py:1: UserWarning: Converting a tensor\nmay lead elsewhere. "
+        "(Triggered internally at /a/b/methods.cpp:820.)\n  print(float(x))\n"
+    )
+    other = "/tmp/ipykernel_12/345.py:2: UserWarning: another one\n  f()\n"
+    assert kinds(ran("", "1", ""), warned(once)) == []
+    assert kinds(warned(other), warned(once + other)) == []
+    for text_of_one in (other, "all wrong (Triggered internally at x)\n", once + other):
+        assert kinds(ran("", "1", ""), warned(text_of_one)) == [(4, "output", "")]
+
+
 def test_a_cell_is_placed_by_its_first_line_and_loses_its_own():
     cell = CodeCell(1, "%%gpu --wait 5m\nx = 1\n%gpu keep")
     assert "%gpu" not in cell.plain.replace("# %%gpu", "")
