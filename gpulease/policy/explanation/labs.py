@@ -10,7 +10,14 @@ from datetime import datetime
 from gpulease.policy.calendar import zone_of
 from gpulease.policy.calendar.reservation import Window
 from gpulease.policy.model import Lease, LeaseState, Snapshot
-from gpulease.policy.reservations.departures import OVER, REASONS, Departure, departures, first_gpus
+from gpulease.policy.reservations.departures import (
+    OVER,
+    REASONS,
+    Departure,
+    departures,
+    first_gpus,
+    on_loan,
+)
 from gpulease.policy.reservations.seats import claimable, fits, in_hold, seating, window_of
 from gpulease.texts import Text, counted
 
@@ -47,9 +54,22 @@ def _over(found: Departure) -> Text:
 def _seat(snapshot: Snapshot, lease: Lease) -> str:
     window = window_of(snapshot, lease)
     if window is None:
-        return ""
+        return _lent(snapshot, lease)
     end = _clock(window.end_for(lease.user), window)
     return Text("You have a seat in {lab} until {time}.", lab=_name(window), time=end)
+
+
+def _lent(snapshot: Snapshot, lease: Lease) -> str:
+    window = on_loan(snapshot).get(lease.id)
+    if window is None or lease.state is not LeaseState.ACTIVE:
+        return ""
+    return Text(
+        "Seats of {lab} that nobody took are lent until {end}: a member of {group} who comes late "
+        "is served first, and may need this GPU.",
+        lab=_name(window),
+        end=_clock(window.end, window),
+        group=window.of.group,
+    )
 
 
 def _waiting(snapshot: Snapshot, lease: Lease) -> str:

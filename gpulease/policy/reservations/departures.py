@@ -20,6 +20,7 @@ from gpulease.policy.reservations.seats import (
     Seating,
     firm,
     in_hold,
+    lends,
     required,
     seating,
     seating_at,
@@ -108,6 +109,28 @@ def _choose(snapshot: Snapshot, at: datetime, window: Window, chosen: dict[str, 
             chosen[lease.id] = Departure(reason, until, cause, fewer)
             excess += _stays(lease, chosen)
         excess -= len(lease.devices)
+
+
+@once
+def on_loan(snapshot: Snapshot) -> Mapping[str, Window]:
+    """Return the leases that may have to go when a member takes a seat that is lent now, with its
+    window.  Which of them goes is chosen then, by how idle each is: it may be any.
+    """
+    found: dict[str, Window] = {}
+    held = in_hold(snapshot.windows, snapshot.now)
+    for lending in (w for w in held if lends(w, snapshot.now)):
+        seats = seating(snapshot)
+        kept = sum(seats.seats[w.key] for w in held if w.pool == lending.pool)
+        standing = [
+            lease
+            for lease in queue.holding(snapshot)
+            if queue.pool_of(snapshot, lease) == lending.pool
+            and lease.id not in seats.seated
+            and not _gone(lease, {})
+        ]
+        if _units(standing) > max(0, firm(snapshot, lending) - kept):
+            found = dict.fromkeys((lease.id for lease in standing), lending) | found
+    return found
 
 
 def _gives(lease: Lease, wanted: int) -> int:

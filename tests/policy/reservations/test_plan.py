@@ -292,6 +292,28 @@ def test_a_latecomer_gets_a_lent_seat_back():
     assert len([a for a in due.values() if isinstance(a, Warn)]) == 1
 
 
+@pytest.mark.parametrize(
+    ("start", "seats", "count", "said"),
+    [(-1800, 3, 3, True), (-1800, 1, 3, True), (-1800, 1, 4, False), (-60, 1, 4, False)],
+)
+def test_who_works_on_a_lent_seat_reads_who_is_served_before_them(start, seats, count, said):
+    held = borrowers(0, 1, 2)
+    found = view(held, [window(start=start, seats=seats)], count=count)
+    words = (
+        "Seats of “lab” that nobody took are lent until 15:30 UTC: a member of cs101 who comes "
+        "late is served first, and may need this GPU."
+    )
+    assert {about(found, each) for each in held} == ({words} if said else {""})
+
+
+def test_a_member_on_a_seat_reads_of_the_seat_while_others_are_lent():
+    mine = active(0, "GPU-0", **MEMBER)
+    held = [mine, *borrowers(1, 2)]
+    found = view(held, [window(start=-1800)])
+    assert about(found, mine) == "You have a seat in “lab” until 15:30 UTC."
+    assert "is served first" in about(found, held[1])
+
+
 # Idleness in a window.
 
 
