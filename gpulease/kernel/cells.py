@@ -119,7 +119,8 @@ class GPUCells:
         parts.link.cell = str(count)
         values, lines = parts.results.for_away(source)
         lines += typed.for_away(parts.shell, source, values)
-        program = "\n".join((*lines, *parts.last_error.for_away(source, values)))
+        lines += parts.last_error.for_away(source, values, parts.link.attachment)
+        program = "\n".join(lines)
         if program:
             parts.shell.user_ns[CARRIER] = values
         try:
@@ -132,6 +133,7 @@ class GPUCells:
                 del parts.shell.user_ns[CARRIER]
         if program:
             self._run_silently(f"{program}\ndel {CARRIER}")
+            parts.last_error.told()
         parts.alone = False  # from here on the cell's own output counts
         parts.sources.remember(source, count, parts.link.attachment)
         cells = parts.sources.untold(parts.link.attachment)

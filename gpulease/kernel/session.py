@@ -274,6 +274,7 @@ class Session(Parts):
             if failed and not self._went_on(way):
                 self.cells.failed = False
         finally:
+            self.last_error.tidy()
             self.leave()
 
     def explain(self, name: str) -> str:

@@ -84,3 +84,27 @@ def test_nothing_is_said_of_what_only_frames_of_an_error_hold(home: HomeKernel) 
     home.run("o.fail()")
     cell = home.run("%%gpu\no.n += 1")
     assert "another object" not in cell.shown() + home.run("o.n").shown()
+
+
+READERS = "def last(): return sys.last_value.part\ndef printed(): traceback.print_last()"
+
+
+@pytest.mark.parametrize("call", ["last()", "printed()", "getattr(sys, 'last_' + 'value')"])
+def test_code_that_a_gpu_cell_calls_never_finds_an_older_one(home: HomeKernel, call: str) -> None:
+    home.run(MINE + "\n" + RAISE.replace("\ndeep(3)", "") + "\n" + READERS)
+    home.run("%%gpu\ndeep(1)")
+    assert home.run("%%gpu\n" + call).ok, "both sides have the same one"
+    home.run("deep(2)")
+    for _ in range(2):
+        assert "is in your notebook" in home.run(f"%%gpu\ntry: {call}\nfinally: pass").error
+        home.run("deep(2)")
+    assert home.run("%%gpu\nprint(sys.last_value.part); " + call).text().startswith("[2]\n")
+    home.run("%%gpu\ndeep(4)")
+    assert home.run("%%gpu\nprint(last())").text() == "[4]\n"
+
+
+def test_an_error_that_home_caught_is_not_the_last_one_on_the_gpu(home: HomeKernel) -> None:
+    home.run(MINE + "\n" + RAISE.replace("\ndeep(3)", "") + "\n" + READERS)
+    home.run("for name in ('type', 'value', 'traceback'): vars(sys).pop('last_' + name, None)")
+    home.run("try:\n    with gpu():\n        deep(3)\nexcept Mine: pass")
+    assert "has no attribute 'last_value'" in home.run("%%gpu\nlast()").error

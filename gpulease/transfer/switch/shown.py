@@ -55,10 +55,10 @@ def _of_errors(ns: dict[str, Any]) -> list[Any]:
 
     Their code has ended: what it held nobody uses any more.
     """
-    last = getattr(sys, "last_value", None)
+    last = vars(sys).get("last_value")
     kept = [last] if isinstance(last, BaseException) else []
     traces = {id(t): t for each in errors_from([*kept, *ns.values()]) if (t := each.__traceback__)}
-    if isinstance(trace := getattr(sys, "last_traceback", None), types.TracebackType):
+    if isinstance(trace := vars(sys).get("last_traceback"), types.TracebackType):
         traces[id(trace)] = trace
     frames: dict[int, types.FrameType] = {}
     for trace in traces.values():

@@ -17,6 +17,7 @@ from gpulease.errors import GPULeaseError
 
 _HIDE = "__tracebackhide__"
 _NOWHERE = (None, None, None, None)
+_LAST = ("last_type", "last_value", "last_traceback", "last_exc")
 
 
 class Frame(NamedTuple):
@@ -74,11 +75,11 @@ def last_error(names: Mapping[str, Any]) -> tuple[BaseException | str, list[Fram
 
     Where it has a name among these, that name stands for it.
     """
-    error = getattr(sys, "last_value", None)
+    error = vars(sys).get("last_value")
     if not isinstance(error, BaseException):
         return None
     name = next((name for name, value in names.items() if value is error), None)
-    return name or error, frames_of(getattr(sys, "last_traceback", None))
+    return name or error, frames_of(vars(sys).get("last_traceback"))
 
 
 def frames_of(trace: types.TracebackType | None) -> list[Frame]:
@@ -104,13 +105,36 @@ def remember(error: BaseException, frames: Sequence[Frame]) -> None:
         vars(sys)["last_exc"] = error
 
 
+def forget(newer: bool) -> None:
+    """Have no last error here, for the other side's is newer; or, not ``newer``, it has none.
+
+    Of a newer one whoever asks for it here is told where it is.
+    """
+    for name in (*_LAST, "__getattr__"):
+        vars(sys).pop(name, None)
+    if newer:
+        vars(sys)["__getattr__"] = _told_elsewhere
+
+
+def _told_elsewhere(name: str) -> NoReturn:
+    if name in _LAST and "last_value" not in vars(sys):
+        raise GPULeaseError(
+            "last_error_elsewhere",
+            f"The last error (sys.{name}) is in your notebook, and has not come to the GPU.",
+            next_step="Read it in a cell without %%gpu, or write sys.last_value into the GPU cell"
+            " itself: then it comes with it.",
+            status=409,
+        )
+    raise AttributeError(f"module 'sys' has no attribute {name!r}", name=name, obj=sys)
+
+
 def follow(olds: Mapping[str, Any], ns: Mapping[str, Any]) -> None:
     """Values of names were replaced: where the last error is one of them, so is that."""
-    last = getattr(sys, "last_value", None)
+    last = vars(sys).get("last_value")
     for name, old in olds.items():
         new = ns.get(name)
         if old is last and new is not last and isinstance(new, BaseException):
-            remember(new, frames_of(getattr(sys, "last_traceback", None)))
+            remember(new, frames_of(vars(sys).get("last_traceback")))
             return
 
 
