@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from gpulease.errors import GPULeaseError
+from gpulease.texts import Text, counted
 
 #: Live channels of one person's pages.
 PAGES_MAX = 40
@@ -56,12 +57,28 @@ class _Buckets:
         return bucket
 
 
+def _changes(most: int) -> str:
+    return counted(
+        "That is more than {n} change in a minute.",
+        "That is more than {n} changes in a minute.",
+        most,
+    )
+
+
+def _requests(most: int) -> str:
+    return counted(
+        "That is more than {n} request in a minute.",
+        "That is more than {n} requests in a minute.",
+        most,
+    )
+
+
 class Rate:
     """So many of something in a minute by each person: all at once, then as they come back.
 
     Args:
         per_minute: how many one person may make in a minute, at present.
-        what: of what, as people read it.
+        too_many: says in words that it was more than so many.
         reason: the code of the refusal.
         clock: monotonic, seconds.
     """
@@ -69,12 +86,12 @@ class Rate:
     def __init__(
         self,
         per_minute: Callable[[], int],
-        what: str = "changes",
+        too_many: Callable[[int], str] = _changes,
         reason: str = "too_many_changes",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._per_minute = per_minute
-        self._what, self._reason = what, reason
+        self._too_many, self._reason = too_many, reason
         self._buckets = _Buckets(clock)
 
     def take(self, who: str) -> None:
@@ -89,8 +106,8 @@ class Rate:
             seconds = math.ceil((1.0 - bucket.left) * _MINUTE / most)
             raise GPULeaseError(
                 self._reason,
-                f"That is more than {most:.0f} {self._what} in a minute.",
-                next_step=f"Try again in {seconds} s.",
+                self._too_many(int(most)),
+                next_step=Text("Try again in {seconds} s.", seconds=seconds),
                 numbers={"max": int(most), "retry_after": seconds},
                 status=429,
             )
@@ -159,6 +176,6 @@ class Bounds:
         self, per_minute: Callable[[], int], clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.changes = Rate(per_minute, clock=clock)
-        self.looks = Rate(lambda: _LOOKS * per_minute(), "requests", "too_many_requests", clock)
+        self.looks = Rate(lambda: _LOOKS * per_minute(), _requests, "too_many_requests", clock)
         self.loop_time = LoopTime()
         self.channels = Channels()

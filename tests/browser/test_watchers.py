@@ -1,5 +1,6 @@
 """The pages of instructors and admins in a real browser: leases, ending one, policy, health."""
 
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -52,6 +53,50 @@ def test_seats_are_reserved_of_whole_gpus_only(stage: Stage, page: Any) -> None:
     options = page.locator("#book-class option")
     assert options.evaluate_all("all => all.map(each => each.value)") == ["t4"]
     page.wait_for_selector("#book-found >> text=It does not fit.")
+
+
+def test_what_is_wrong_in_the_booking_form_is_said_by_its_field(stage: Stage, page: Any) -> None:
+    stage.reader = PageReader("ida", leads=("cs101",))
+    wrong = {"member": "reservations.0.contact.1", "problem": "it must be an e-mail address"}
+    refusal = {
+        "reason": "invalid_body",
+        "title": "reservations.0 (lab).contact.1: it must be an e-mail address.",
+        "numbers": {"wrong": [wrong]},
+    }
+    stage.answers["POST reservations/check"] = (422, refusal)
+    page.goto(stage.url + "group")
+    page.click("[data-action=reserve]")
+    page.fill("#book-name", "lab")
+    page.fill("#book-start", "2030-10-01T14:00")
+    page.fill("#book-end", "2030-10-01T16:00")
+    page.click("#book-more summary")
+    page.fill("#book-contact", "a@b.example, me")
+    found = page.locator("#book-found")
+    said = "Mail is sent to “me”: it must be an e-mail address."
+    found.get_by_text(said, exact=True).wait_for()
+    page.fill("#book-extra", "ada: 15, nobody")
+    found.get_by_text("“nobody” is no extra time.").wait_for()
+    assert "such as ada: 15" in found.inner_text()
+    page.fill("#book-extra", "ada: 15")
+    found.get_by_text(said, exact=True).wait_for()
+    stage.answers["POST reservations"] = (422, refusal)
+    page.click("#book-submit")
+    page.wait_for_selector("#book-submit:enabled")
+    assert found.inner_text() == said
+    conflict = {"reason": "reservation_conflict", "title": "3 x t4 will not fit.", "numbers": {}}
+    stage.answers["POST reservations"] = (409, conflict)
+    page.click("#book-submit")
+    found.get_by_text("It does not fit. 3 x t4 will not fit.").wait_for()
+
+
+def test_the_days_of_the_calendar_name_their_month(stage: Stage, page: Any) -> None:
+    stage.reader = PageReader("ida", leads=("cs101",))
+    page.goto(stage.url + "group")
+    page.wait_for_selector(".ec-col-head time, .ec-day time")
+    heads = page.locator(".ec-col-head").all_inner_texts()
+    assert heads
+    assert not [each for each in heads if "/" in each]
+    assert all(re.search(r"[A-Z][a-z]{2} \d", each) for each in heads if each.strip())
 
 
 def test_one_of_several_groups_is_chosen(stage: Stage, page: Any) -> None:
@@ -135,14 +180,14 @@ def test_a_window_says_whom_it_is_for_and_its_form_changes_that(stage: Stage, pa
     assert page.is_visible("#book-named")
     assert page.input_value("#book-extra") == "ada: 15"
     page.fill("#book-named", "ada")
-    page.fill("#book-extra", "ada: 30, alan 5, mary: x")
+    page.fill("#book-extra", "ada: 30, alan 5, mary: 1h")
     page.fill("#book-managers", "")
     page.fill("#book-idle", "")
     page.click("#book-submit")
     page.wait_for_selector("#book-dialog", state="hidden")
     [sent] = stage.called("PATCH", "reservations/r1")
     assert sent["named"] == ["ada"]
-    assert sent["extra_time"] == {"ada": "30m", "alan": "5m", "mary": "x"}
+    assert sent["extra_time"] == {"ada": "30m", "alan": "5m", "mary": "1h"}
     assert sent["managers"] == []
     assert sent["idle"] is None  # the class's own again
 

@@ -97,6 +97,7 @@ async def test_changes_are_counted_for_each_person_and_reading_for_itself(
         response = await send(site, hub.page_token("stu"), "POST", "leases", '{"server": ""}')
         found = problem(response)
         assert (response.code, found["reason"]) == (429, "too_many_changes")
+        assert found["detail"].startswith("That is more than 3 changes in a minute. Try again")
         assert 1 <= int(response.headers["Retry-After"]) <= 20
         assert found["numbers"]["retry_after"] == int(response.headers["Retry-After"])
         # What a run's server says by itself, after each cell, is none of the person's changes.
@@ -230,3 +231,12 @@ def test_who_is_full_again_is_forgotten_and_many_cost_no_request_a_look_at_each(
     for number in range(20000, 26000):
         buckets.of(number, 6, 60)
     assert len(buckets._known) < 10_000
+
+
+@pytest.mark.parametrize(("most", "said"), [(1, "1 change in"), (2, "2 changes in")])
+def test_more_than_one_change_is_said_in_words(most: int, said: str) -> None:
+    rate = Rate(lambda: most, clock=lambda: 0.0)
+    for _ in range(most):
+        rate.take("stu")
+    with pytest.raises(GPULeaseError, match=said):
+        rate.take("stu")

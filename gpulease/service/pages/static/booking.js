@@ -1,7 +1,7 @@
 // The dialog that reserves: new, copied or changed; what is in the way is said while one types.
 import * as api from "./api.js";
 import { Checking } from "./checking.js";
-import { alertError, announce, clearAlert, h, update } from "./dom.js";
+import { announce, clearAlert, h, update } from "./dom.js";
 import { _, _n } from "./texts.js";
 import { HERE, span, zones } from "./zones.js";
 
@@ -13,11 +13,37 @@ const shifted = (text, by) => new Date((minutes(text) + by) * 60_000).toISOStrin
 const list = (text) => text.split(/[\s,;]+/).filter(Boolean);
 const asMinutes = (seconds) => Math.round(seconds / 60);
 
-/** What a person has beyond the end, by name, from "ada: 15, alan: 30"; the service says what is no time. */
+/** What a person has beyond the end, by name, from "ada: 15, alan: 30". */
+const extraParts = (text) => text.split(/[,;]/).map((part) => part.trim()).filter(Boolean).map((part) => [part, ...part.split(/\s*[:=]\s*|\s+/)]);
+const MINUTES = /^\d+(\.\d+)?$/;
+const TIME = /^(\d+(\.\d+)?[smhd]?)+$/; // 1h30m as well: how much it is, the service says
+
 function readExtra(text) {
-  const each = text.split(/[,;]/).map((part) => part.trim()).filter(Boolean);
-  return Object.fromEntries(each.map((part) => part.split(/\s*[:=]\s*|\s+/)).map(([name, time = ""]) => [name, /^[\d.]+$/.test(time) ? `${time}m` : time]));
+  return Object.fromEntries(extraParts(text).map(([, name, time = ""]) => [name, MINUTES.test(time) ? `${time}m` : time]));
 }
+
+/** The first of them that is no name with minutes: nothing that the service could be asked of. */
+function wrongExtra(text) {
+  const wrong = extraParts(text).find(([, name, time = "", ...more]) => !name || more.length || !TIME.test(time));
+  return wrong ? { title: _("“{entry}” is no extra time.", { entry: wrong[0] }), next_step: _("Write a user name and minutes, such as ada: 15.") } : null;
+}
+
+// The field in which one types each member of a reservation.
+const FIELDS = { name: "name", title: "title", gpu_class: "class", seats: "seats", start: "start", end: "end", repeat: "every", zone: "zone", idle: "idle", named: "named", contact: "contact", managers: "managers", extra_time: "extra" };
+
+/** What is wrong with the form, by the words beside its field: the service knows the body's members only. */
+function inWords({ title, numbers }) {
+  const found = numbers?.wrong?.[0];
+  if (!found) return title;
+  const [member, ...rest] = found.member.replace(/^reservations\.\d+\./, "").split(".");
+  const input = FIELDS[member] && $(FIELDS[member]);
+  if (!input) return title;
+  const entry = rest.join("."); // a place in a list; of extra time whose it is
+  const typed = entry && ` “${member === "extra_time" ? entry : list(input.value)[entry]}”`;
+  return `${input.labels[0].firstChild.textContent.trim()}${typed}: ${found.problem}.`;
+}
+
+const asProblem = ({ reason, sentence, nextStep, numbers, passing }) => ({ reason, title: sentence, next_step: nextStep, numbers, passing });
 
 /** The choice and count that a rule is, `["as-is", ""]` for one that the form cannot say. */
 function readRule(rule) {
@@ -50,7 +76,7 @@ export class Booking {
     this.checking = new Checking($("dialog"), {
       ask: () => this.#check(),
       show: (found) => this.#show(found),
-      refused: ({ sentence, nextStep, numbers, passing }) => this.#show({ fits: false, problem: { title: sentence, next_step: nextStep, numbers, passing } }),
+      refused: (refusal) => this.#refuse(asProblem(refusal)),
     });
     update($("zones"), zones().map((zone) => h("option", { value: zone })));
     $("form").addEventListener("submit", (event) => this.#save(event));
@@ -143,14 +169,25 @@ export class Booking {
     // Who has not named it yet wants to know of the time and the seats already.
     const wanted = { ...this.#whole(), name: $("name").value.trim() || "new" };
     if (!$("start").value || !$("end").value || !wanted.seats) return null;
+    const problem = wrongExtra($("extra").value);
+    if (problem) return { fits: false, problem };
     return (await api.post("reservations/check", { reservations: [wanted] })).items[0];
   }
 
   #show({ fits, problem, reservation }) {
-    this.offers = problem?.numbers?.offer ?? {};
-    $("found").dataset.fits = String(fits);
-    update($("found"), fits ? this.#fitting(reservation) : this.#inTheWay(problem));
-    announce(fits ? _("It fits.") : problem.title);
+    if (!fits) return this.#refuse(problem);
+    this.offers = {};
+    $("found").dataset.fits = "true";
+    update($("found"), this.#fitting(reservation));
+    announce(_("It fits."));
+  }
+
+  #refuse(problem) {
+    const said = { ...problem, title: inWords(problem) };
+    this.offers = problem.numbers?.offer ?? {};
+    $("found").dataset.fits = "false";
+    update($("found"), this.#inTheWay(said));
+    announce(said.title);
   }
 
   #fitting(reservation) {
@@ -168,7 +205,7 @@ export class Booking {
     const { nearest, seats, classes = [] } = this.offers;
     const offer = (kind, value, text) => h("button", { type: "button", class: "btn btn-sm btn-outline-contrast", "data-offer": kind, "data-value": value, "data-key": `${kind}-${value}` }, text);
     return [
-      h("p", { class: "gl-fits-not" }, problem.passing ? null : [h("strong", {}, _("It does not fit.")), " "], problem.title),
+      h("p", { class: "gl-fits-not" }, problem.reason === "reservation_conflict" ? [h("strong", {}, _("It does not fit.")), " "] : null, problem.title),
       problem.next_step ? h("p", { class: "gl-small" }, problem.next_step) : null,
       h("div", { class: "gl-actions" }, nearest ? offer("nearest", nearest, _("Take {offer}", { offer: span(nearest, shifted(nearest, this.length)) })) : null, seats ? offer("seats", seats, _("Take {offer}", { offer: _n("{n} seat", "{n} seats", seats) })) : null, classes.map((name) => offer("class", name, _("Take {offer}", { offer: name })))),
     ];
@@ -188,6 +225,8 @@ export class Booking {
 
   async #save(event) {
     event.preventDefault();
+    const wrong = wrongExtra($("extra").value);
+    if (wrong) return this.#refuse(wrong);
     $("submit").disabled = true;
     try {
       const { changing } = this;
@@ -198,8 +237,7 @@ export class Booking {
       this.saved(saved);
     } catch (error) {
       if (!(error instanceof api.Refusal)) throw error;
-      if (error.reason.startsWith("reservation_")) this.#show({ fits: false, problem: { title: error.sentence, next_step: error.nextStep, numbers: error.numbers } });
-      else alertError(error);
+      this.#refuse(asProblem(error)); // in the dialog: the page's own place for it is behind
     } finally {
       $("submit").disabled = false;
     }

@@ -30,6 +30,8 @@ function closed({ first, last, title }) {
   return { id: `closed@${first}`, start: new Date(`${first}T00:00`), end, title: _("Closed: {title}", { title }), display: "background", className: "gl-closed" };
 }
 
+// The month by its name: 11/10 is a day of October to some readers.
+const DATE = { weekday: "short", day: "numeric", month: "short" };
 const CLOCK = new Intl.DateTimeFormat(locale, { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
 
 /** The calendar's own words, but of a window over midnight it says only what is in one day's column. */
@@ -102,7 +104,8 @@ export function timetable(place, { read, closures, onPick, onOpen, onMove }) {
     views: {
       listYear: { duration: { weeks: 26 } },
       // Seven days share a telephone's width; screen readers hear the whole date all the same.
-      timeGridWeek: NARROW.matches ? { dayHeaderFormat: { weekday: "short", day: "numeric" } } : {},
+      timeGridWeek: { dayHeaderFormat: NARROW.matches ? { weekday: "short", day: "numeric" } : DATE },
+      timeGridDay: { dayHeaderFormat: DATE },
     },
     noEventsContent: _("Nothing is reserved."),
     eventSources: [
