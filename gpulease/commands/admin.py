@@ -13,6 +13,7 @@ import getpass
 import json
 import os
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -234,7 +235,7 @@ def _story(decisions: list[dict[str, Any]]) -> str:
     """Return what was decided, oldest first, each with what it was decided from."""
     lines = []
     for each in decisions:
-        at = each["at"].partition(".")[0].replace("T", " ")
+        at = f"{datetime.fromisoformat(each['at']).astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
         moved = f"{each['from'] or 'asked'} -> {each['to']}"
         lines.append(f"{at}  {moved}: {each['why']} (by {each['who']})")
         lines += [f"    {words}" for words in (*each["inputs"], each["note"]) if words]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from gpulease.policy.explanation.refusals import REFUSALS
 from gpulease.simulate.outcome import Expected, Outcome, Waits
 
 #: By figure, the least and the most by which a policy differs from another.
@@ -37,8 +38,7 @@ def table(outcomes: Sequence[Outcome]) -> str:
         ("asked again in a session", lambda o: str(o.reattaches)),
         ("fairness (Jain)", lambda o: "-" if o.jain is None else f"{o.jain:.3f}"),
     ]
-    if any(o.refused for o in outcomes):
-        rows.insert(6, ("  refused", lambda o: str(sum(o.refused.values()))))
+    rows[6:6] = _refused(outcomes)
     if any(o.ready_hours for o in outcomes):
         rows.insert(2, ("  by pods that stood ready", lambda o: f"{o.ready_hours:.1f}"))
     if any(o.added_hours for o in outcomes):
@@ -76,6 +76,20 @@ def ranged(differences: Mapping[str, Range]) -> list[str]:
                 said = " to ".join(signed(each, digits) for each in (least, most))
             lines.append(f"  {title}: {said}")
     return [*lines, ""] if lines else []
+
+
+def _refused(outcomes: Sequence[Outcome]) -> list[_Row]:
+    """Return how many were refused at the door, with each reason and its words below."""
+    reasons = sorted({reason for o in outcomes for reason in o.refused})
+    if not reasons:
+        return []
+
+    def row(reason: str) -> _Row:
+        words, _ = REFUSALS.get(reason, ("", ""))
+        title = f"    {reason}: {words.rstrip('.')}" if words else f"    {reason}"
+        return title, lambda o: str(o.refused.get(reason, 0))
+
+    return [("  refused", lambda o: str(sum(o.refused.values()))), *map(row, reasons)]
 
 
 def _project(name: str) -> list[_Row]:

@@ -22,10 +22,10 @@ def test_each_decision_stands_with_its_inputs():
         ]
     )
     assert told.splitlines() == [
-        "2026-05-04 14:02:11  asked -> queued: asked (by maria)",
-        "2026-05-04 14:02:11  queued -> queued: no_capacity (by planner)",
+        "2026-05-04 14:02:11 UTC  asked -> queued: asked (by maria)",
+        "2026-05-04 14:02:11 UTC  queued -> queued: no_capacity (by planner)",
         "    GPUs of pool t4: 4, free: 0.",
-        "2026-05-04 14:02:11  active -> draining: forced (by ann)",
+        "2026-05-04 14:02:11 UTC  active -> draining: forced (by ann)",
         "    It is needed.",
     ]
 

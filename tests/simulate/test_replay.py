@@ -103,6 +103,10 @@ def test_several_gpus_come_together_or_not_at_all():
     assert found.busy_hours * HOUR == pytest.approx(400)
     refused = replay(trace(session("a", 0, (0, 100), count=4)), policy(), cards(3))
     assert refused.refused.keys() == {"bad_count"}
+    asked = refused.refused["bad_count"]
+    words = [" ".join(line.split()) for line in table([found, refused]).splitlines()]
+    at = words.index(f"refused 0 {asked}")
+    assert words[at + 1] == f"bad_count: So many GPUs cannot be had 0 {asked}"
 
 
 def test_a_start_that_takes_too_long_gives_its_devices_back():
