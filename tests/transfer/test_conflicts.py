@@ -224,3 +224,14 @@ def test_a_pool_s_worker_is_the_user_s_while_it_runs_notebook_code():
         ns["go"].set()
         future.result(60)
         wait_for(lambda: not threads.alive())
+
+
+def test_a_type_variable_that_nobody_changed_is_in_no_conflict(pair):
+    pair.home(
+        "from typing import Generic, TypeVar\nT = TypeVar('T')\nclass G(Generic[T]): x: T\nx = []"
+    )
+    for change in ("x.append(1)", "x.append(T)", "x.append(G)", "x.append(1)"):
+        meanwhile(pair, change, "None")
+        assert not said(pair)
+        pair.home("x")
+    assert pair.ns["x"] == [1, pair.ns["T"], pair.ns["G"], 1]

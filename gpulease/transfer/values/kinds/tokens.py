@@ -212,7 +212,8 @@ def shell() -> Any:
 def type_variable(module: str, parts: tuple[Any, ...]) -> Any:
     """Return a type variable of the notebook."""
     made = cloudpickle_names.variable_of(parts)
-    made.__module__ = module
+    if made.__module__ != module:  # one that is here keeps its text: a pickle tells which it is
+        made.__module__ = module
     return made
 
 
