@@ -35,11 +35,14 @@ log = logging.getLogger(__name__)
 
 #: Top-level module to where its framework is.
 _NAMES = (
-    "accelerate", "ipywidgets", "jax", "keras", "numba", "plotly", "skorch", "spacy", "torch",
-    "tqdm", "triton",
+    "accelerate", "cudf", "cupy", "ipywidgets", "jax", "keras", "numba", "plotly", "skorch",
+    "spacy", "torch", "tqdm", "triton",
 )  # fmt: skip
 _OWN = {name: f"{__name__}.{name}:FRAMEWORK" for name in _NAMES}
 _OWN |= {"gpulease": f"{__name__}.sealed:FRAMEWORK", __name__: f"{__name__}.away:FRAMEWORK"}
+_OWN |= {
+    f"{__name__}.host.{name}": f"{__name__}.host.{name}:FRAMEWORK" for name in ("arrays", "frames")
+}
 _loaded: dict[str, Framework | None] = {}
 _by_type: dict[type, Framework | None] = {}
 
