@@ -96,6 +96,11 @@ class Client:
         body = {"note": note, "force": force}
         return cast("LeaseView", await self.call("DELETE", _lease(lease_id), body))
 
+    async def end_group(self, group: str, note: str) -> list[LeaseView]:
+        """End every lease of a group's members but one's own; return those that were ended."""
+        found = await self.call("DELETE", "leases", {"group": group, "note": note})
+        return cast("list[LeaseView]", found["items"])
+
     async def keep(self, lease_id: str) -> LeaseView:
         """Keep an idle lease for a while."""
         return cast("LeaseView", await self.call("POST", f"{_lease(lease_id)}/keep", {}))

@@ -54,6 +54,11 @@ async def _list(client: Client, arguments: argparse.Namespace) -> None:
 
 
 async def _end(client: Client, arguments: argparse.Namespace) -> None:
+    if arguments.group:
+        ended = await client.end_group(arguments.group, arguments.reason)
+        said = [f"{each['id']}: {each['user']}: {each['sentence']}" for each in ended]
+        say("\n".join(said) or f"Nobody else of {arguments.group} has a GPU or waits for one.")
+        return
     lease = await client.end(arguments.lease, arguments.reason)
     say(f"{lease['id']}: {lease['sentence']}")
 

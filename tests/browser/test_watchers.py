@@ -235,6 +235,29 @@ def test_an_admin_ends_a_lease_with_a_reason(stage: Stage, page: Any) -> None:
     assert page.is_disabled("[aria-label='End the lease of grace']")
 
 
+def test_an_instructor_ends_all_of_the_group_with_a_question(stage: Stage, page: Any) -> None:
+    stage.reader = PageReader("ida", leads=("cs101",))
+    people(stage)
+    stage.put(lease(id="another", user="stranger"))
+    ended = [lease("draining", id="l0", user="grace"), lease("draining", id="l1", user="joan")]
+    stage.answers["DELETE leases"] = (200, {"items": ended})
+    page.goto(stage.url + "group")
+    page.wait_for_selector("tbody tr:has-text('grace')")
+    page.click("#end-all")
+    asked = page.inner_text("#end-form")
+    assert "End all leases of cs101?" in asked
+    assert "3 leases and requests" in asked
+    page.click("#end-cancel")
+    page.click("[aria-label='End the lease of grace']")
+    assert "End this lease" in page.inner_text("#end-form")
+    page.click("#end-cancel")
+    page.click("#end-all")
+    page.fill("#end-note", "The lab is over.")
+    page.click("#end-submit")
+    page.wait_for_selector('tr[data-key="l1"][data-state="draining"]')
+    assert stage.called("DELETE", "leases") == [{"group": "cs101", "note": "The lab is over."}]
+
+
 def test_an_admin_reads_what_cannot_leave(stage: Stage, page: Any) -> None:
     stage.reader = ADMIN
     said = "The GPU was idle. Cannot leave: `g` (a generator)."

@@ -262,3 +262,12 @@ def test_a_database_is_backed_up_restored_exported_and_forgotten(tmp_path, capsy
     monkeypatch.delenv("DATABASE_URL")
     assert main(["admin", "export", "maria"]) == 2
     assert "--database" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("which", [[], ["l1", "--group", "cs101"]])
+def test_either_a_lease_is_ended_or_all_of_a_group(
+    which: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["admin", "end", *which, "--reason", "Over."])
+    assert "--group" in capsys.readouterr().err

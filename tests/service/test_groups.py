@@ -1,7 +1,10 @@
 """Groups, their members, and what is told to them."""
 
+import argparse
+
 import pytest
 
+from gpulease.commands.admin import _end as admin_end
 from gpulease.errors import GPULeaseError
 from tests.service.kit import Hub, Server, Site
 
@@ -33,6 +36,52 @@ async def test_an_instructor_sees_their_own_groups_and_their_members(people: Hub
     assert found == {"items": ["ada", "grace"]}
     error = await refused(prof.call("GET", "groups/members?group=cs102"))
     assert (error.reason, error.status) == ("not_your_group", 403)
+
+
+async def test_an_instructor_ends_all_of_the_group_but_their_own(people: Hub, site: Site):
+    people.user("prof", "", groups=("cs101",))
+    leases = {}
+    for name in ("prof", "ada", "grace", "linus"):
+        leases[name] = await site.client(people.page_token(name)).ask({"server": ""})
+    prof = teacher(site, "cs101")
+    ended = await prof.end_group("cs101", "The lab is over.")
+    assert sorted(each["user"] for each in ended) == ["ada", "grace"]
+    for each in ended:
+        seen = await site.client(people.page_token(each["user"])).lease(each["id"])
+        assert (seen["id"], seen["state"]) == (leases[each["user"]]["id"], "ended")
+        assert (seen["end"]["reason"], seen["end"]["note"]) == ("forced", "The lab is over.")
+        history = await prof.call("GET", f"leases/{each['id']}/events")
+        assert history["items"][-1]["who"] == "prof"
+    for name in ("prof", "linus"):
+        mine = await site.client(people.page_token(name)).lease(leases[name]["id"])
+        assert mine["state"] != "ended"
+    assert await prof.end_group("cs101", "Again.") == [], "a repeat ends nothing"
+    assert len(await site.client(people.admin_token()).end_group("cs102", "Maintenance.")) == 1
+
+
+async def test_the_command_says_whose_leases_it_ended(people: Hub, site: Site, capsys):
+    await site.client(people.page_token("ada")).ask({"server": ""})
+    asked = argparse.Namespace(lease=None, group="cs101", reason="The lab is over.")
+    await admin_end(teacher(site, "cs101"), asked)
+    assert ": ada: " in capsys.readouterr().out
+    await admin_end(teacher(site, "cs101"), asked)
+    assert "Nobody else of cs101 has a GPU" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("group", "note", "reason"),
+    [("cs102", "Over.", "not_your_group"), ("cs101", " ", "invalid_body")],
+)
+async def test_nobody_ends_what_is_not_their_groups_or_without_a_reason(
+    people: Hub, site: Site, group: str, note: str, reason: str
+):
+    await site.client(people.page_token("grace")).ask({"server": ""})
+    prof = teacher(site, "cs101")
+    assert (await refused(prof.end_group(group, note))).reason == reason
+    student = site.client(people.page_token("grace"))
+    assert (await refused(student.end_group("cs101", "Over."))).status == 403
+    [lease] = await student.leases()
+    assert lease["state"] != "ended"
 
 
 async def test_an_admin_sees_every_group(people: Hub, site: Site):

@@ -6,11 +6,13 @@ Owns who may do what to whose lease.  Refuses to know HTTP, and to decide what a
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 
 from gpulease.errors import GPULeaseError
 from gpulease.policy import asking, lifecycle, wishes
@@ -32,6 +34,7 @@ from gpulease.store import Change, IdempotencyKey
 
 #: How long an idempotency key is remembered.
 _KEY_LIFE = timedelta(hours=24)
+_LEAVING = frozenset({LeaseState.DRAINING, LeaseState.ENDED})
 _CONNECTABLE = frozenset({LeaseState.ACTIVE, LeaseState.WARNED})
 
 
@@ -114,6 +117,31 @@ class LeaseCommands:
             return Change(lease, after, asker.name, "forced")
 
         return await self._turns.change(decide)
+
+    async def end_group(self, asker: Asker, group: str, note: str) -> list[Lease]:
+        """End every lease and request of a group's members but the asker's own; ``note`` is what
+        they read.  What drains already is left to it.
+
+        Raises:
+            GPULeaseError: ``not_your_group`` (403).
+        """
+        if not (asker.admin or asker.teaches(group)):
+            raise not_your_group(group)
+
+        def forced(lease: Lease) -> Change:
+            now, here = self._loop.clock(), self._ledger.leases.get(lease.id)
+            if here is None or here.state in _LEAVING:  # it went by itself meanwhile
+                return Change(here or lease, here or lease, asker.name, "forced")
+            outs = lifecycle.time_outs_of(self._policies.current, here)
+            return Change(here, lifecycle.force_end(here, now, outs, note), asker.name, "forced")
+
+        theirs = [
+            lease
+            for lease in self._ledger.leases.values()
+            if group in lease.groups and lease.user != asker.name and lease.state not in _LEAVING
+        ]
+        ended = (self._turns.change(partial(forced, lease)) for lease in theirs)
+        return list(await asyncio.gather(*ended))
 
     async def keep(self, asker: Asker, lease_id: str) -> Lease:
         """Keep an idle lease for a while.
@@ -319,6 +347,16 @@ def _no_such_lease() -> GPULeaseError:
         "There is no such lease, or it is not yours to see.",
         next_step="Look at the list of your leases.",
         status=404,
+    )
+
+
+def not_your_group(group: str) -> GPULeaseError:
+    """Return the refusal of what only those may do who teach a group."""
+    return GPULeaseError(
+        "not_your_group",
+        f"You do not teach {group!r}.",
+        next_step="See the list at groups.",
+        status=403,
     )
 
 

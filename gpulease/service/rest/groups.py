@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from gpulease.errors import GPULeaseError
 from gpulease.protocol import MessageView
 from gpulease.service.hubs.api import HubUnreachableError
 from gpulease.service.hubs.auth import SCOPE_RESERVE
-from gpulease.service.leases.commands import hub_unreachable
+from gpulease.service.leases.commands import hub_unreachable, not_your_group
 from gpulease.service.notices.messages import may_tell
 from gpulease.service.rest.base import BaseHandler
 from gpulease.service.rest.operations import answers
@@ -52,12 +51,7 @@ class Members(BaseHandler):
         """
         group = self.query(MembersQuery).group
         if not may_tell(self.asker, group):
-            raise GPULeaseError(
-                "not_your_group",
-                f"You do not teach {group!r}.",
-                next_step="See the list at groups.",
-                status=403,
-            )
+            raise not_your_group(group)
         try:
             names = await self.services.hub.members(group)
         except HubUnreachableError as error:

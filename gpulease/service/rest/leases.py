@@ -12,13 +12,13 @@ from gpulease.service.rest.base import BaseHandler
 from gpulease.service.rest.operations import answers
 from gpulease.service.rest.scopes import ACCESS, needs_scope
 from gpulease.service.rounds.plans import decisions
-from gpulease.service.schemas.bodies import ConnectionBody, EmptyBody, EndBody
+from gpulease.service.schemas.bodies import ConnectionBody, EmptyBody, EndBody, EndGroupBody
 from gpulease.service.schemas.queries import LeasesQuery, PageQuery, is_set
 from gpulease.service.schemas.shapes import DecisionView, Items, LeaseEvent, Page, ServerView
 
 
 class Leases(BaseHandler):
-    """``leases``: list what one may see, ask for GPUs."""
+    """``leases``: list what one may see, ask for GPUs, end a group's."""
 
     @needs_scope(ACCESS)
     @answers({200: Page[LeaseView]}, query=LeasesQuery)
@@ -48,6 +48,14 @@ class Leases(BaseHandler):
         view = self.services.events.view_of(lease) or self.services.views.lease(lease)
         told = {**view, "differences": differences} if differences else view
         self.answer(told, 201 if new else 200)
+
+    @needs_scope(SCOPE_RESERVE)
+    @answers({200: Items[LeaseView]}, body=EndGroupBody)
+    async def delete(self) -> None:
+        """End all of a group; answers those that were ended."""
+        body = self.parse(EndGroupBody)
+        ended = await self.services.commands.end_group(self.asker, body.group, body.note)
+        self.answer({"items": [self.services.views.lease(lease) for lease in ended]})
 
     def _differences(self, body: AskBody) -> list[str]:
         notebook = body.get("environment")

@@ -41,6 +41,13 @@ class EndBody(Body):
     force: bool = False
 
 
+class EndGroupBody(Body):
+    """End every lease of a group's members: ``DELETE leases``; ``note`` is what they read."""
+
+    group: Annotated[str, Field(min_length=1, max_length=255)]
+    note: Annotated[str, form(r"\S", "it must not be empty", min_length=1, max_length=500)]
+
+
 class EmptyBody(Body):
     """Nothing to say: ``POST leases/{id}/keep``."""
 

@@ -14,7 +14,7 @@ import { usageTable } from "./usage.js";
 
 const SIZE = 25;
 const live = new Live();
-const openEnd = ending(live);
+const toEnd = ending(live);
 const ended = { offset: 0, total: 0, items: [] };
 let offset = 0;
 let count = -1;
@@ -68,7 +68,7 @@ showLink(live);
 showMessages(live);
 everySecond(() => tick(live.now()));
 onAction(document.body, (action, target) => {
-  if (action === "open-end") openEnd(target.dataset.id);
+  if (action === "open-end") toEnd.one(target.dataset.id);
   if (action === "audit-page") turnAudit(Number(target.dataset.offset));
   if (action === "page") readEnded(Number(target.dataset.offset));
   if (action === "live-page") {

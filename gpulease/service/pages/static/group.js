@@ -19,10 +19,16 @@ const REREAD = 60_000; // ms: windows open and close by themselves
 const GATHER = 1_000; // ms: a class that begins takes its seats one after the other
 const live = new Live();
 const $ = (id) => document.getElementById(id);
-const openEnd = ending(live);
+const toEnd = ending(live);
 let group = "";
 let members = [];
 let kind = "all";
+
+/** What of the members goes when all is ended. */
+function endable() {
+  const others = new Set(members.filter((name) => name !== meta("user")));
+  return [...live.leases.values()].filter((lease) => others.has(lease.user) && !["draining", "ended"].includes(lease.state));
+}
 
 const draw = drawer(() => {
   if (!live.ready) return;
@@ -30,6 +36,7 @@ const draw = drawer(() => {
   update($("classes"), classesOverview(live.classes));
   update($("filters"), group ? filters(entries, kind) : null);
   update($("table"), group ? rosterTable(entries, kind, live.now()) : null);
+  $("end-all").disabled = !endable().length;
   $("simulated").hidden = !live.classes.some((item) => item.simulated);
 });
 
@@ -139,7 +146,8 @@ setInterval(() => document.hidden || calendar.refetchEvents(), REREAD);
 $("group-choice").addEventListener("change", (event) => choose(event.target.value));
 $("message-form").addEventListener("submit", tell);
 onAction(document.body, (action, target) => {
-  if (action === "open-end") openEnd(target.dataset.id);
+  if (action === "open-end") toEnd.one(target.dataset.id);
+  if (action === "end-all") toEnd.all(group, endable().length);
   if (action === "withdraw") attempt(() => api.del(`messages/${target.dataset.id}`, {}));
   if (action === "reserve") {
     const start = new Date(Math.ceil(Date.now() / 3600_000) * 3600_000);
