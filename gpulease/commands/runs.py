@@ -44,11 +44,18 @@ def add_parsers(commands: Any) -> None:
         action = actions.add_parser(name, help=does)
         whose = "the run's id" if name == "log" else "the id of a run, or of an array"
         action.add_argument("run_id", metavar="RUN", help=whose)
+        _add_common(action, default=argparse.SUPPRESS)  # else it would undo what stands before it
     for each in (submit, runs):
-        each.add_argument("--json", action="store_true", help="print JSON")
-        each.add_argument("--url", help="the service's address, ending in /services/gpulease/")
+        _add_common(each)
     submit.set_defaults(run=_submit)
     runs.set_defaults(run=_runs)
+
+
+def _add_common(parser: argparse.ArgumentParser, **more: Any) -> None:
+    parser.add_argument("--json", action="store_true", help="print JSON", **more)
+    parser.add_argument(
+        "--url", help="the service's address, ending in /services/gpulease/", **more
+    )
 
 
 def _submit(arguments: argparse.Namespace) -> int:

@@ -271,3 +271,20 @@ def test_either_a_lease_is_ended_or_all_of_a_group(
     with pytest.raises(SystemExit):
         main(["admin", "end", *which, "--reason", "Over."])
     assert "--group" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "json_", "url"),
+    [
+        (["show", "r1", "--json"], True, None),
+        (["--json", "log", "r1"], True, None),
+        (["log", "r1", "--url", "http://127.0.0.1/"], False, "http://127.0.0.1/"),
+        (["--url", "http://127.0.0.1/", "cancel", "r1"], False, "http://127.0.0.1/"),
+        (["show", "r1"], False, None),
+    ],
+)
+def test_options_of_runs_stand_before_or_after_what_is_done(
+    words: list[str], json_: bool, url: str | None
+) -> None:
+    found = _parser().parse_args(["runs", *words])
+    assert (found.json, found.url, found.run_id) == (json_, url, "r1")
