@@ -31,6 +31,8 @@ _BEGINS = {
     "submitted": Text("It was submitted."),
     "starting": Text("Its notebook server is starting."),
     "executing": Text("It begins."),
+    "gpu": Text("It has a GPU."),
+    "gpu_left": Text("Its GPU has left."),
 }
 
 

@@ -12,8 +12,10 @@ from pydantic import TypeAdapter
 from sqlalchemy.orm import Session
 
 from gpulease.errors import GPULeaseError
+from gpulease.policy.model import Lease
 from gpulease.runs.model import Run, RunState
-from gpulease.store.models import RunEventRow, RunRow
+from gpulease.store import records
+from gpulease.store.models import LeaseRow, RunEventRow, RunRow
 
 _RUN = TypeAdapter(Run)
 #: Members of a run that may hold words of a person's own.
@@ -124,6 +126,13 @@ def events(session: Session, run_id: str) -> list[RunEvent]:
     return [
         RunEvent(row.run_id, row.at, row.who, row.what, row.note) for row in session.scalars(query)
     ]
+
+
+def leases(session: Session, user: str, server: str) -> list[Lease]:
+    """Return the leases that a run's server has had, oldest first."""
+    query = sa.select(LeaseRow.record).where(LeaseRow.user == user, LeaseRow.server == server)
+    rows = session.scalars(query.order_by(LeaseRow.created, LeaseRow.id))
+    return [records.from_json(record) for record in rows]
 
 
 def of_user(session: Session, user: str) -> list[dict[str, Any]]:

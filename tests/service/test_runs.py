@@ -1,12 +1,13 @@
 """Runs through the real service: who may, and a server at the hub for each, started and removed."""
 
+import asyncio
 from typing import Any
 
 import pytest
 
 from gpulease.errors import GPULeaseError
 from tests.helpers import wait_for_async
-from tests.service.kit import running
+from tests.service.kit import active_lease, running
 
 SUBMIT = {"notebook": "train.ipynb"}
 
@@ -108,6 +109,38 @@ async def test_a_cancelled_run_is_over_and_its_server_goes(site):
     assert (await client.call("DELETE", f"runs/{run['id']}", {}))["ended"] == over["ended"]
     assert (await refused(runner.say(done=1))).reason in ("not_possible_now", "no_server")
     await wait_for_async(lambda: site.hub.removed, 30, "its server removed")
+
+
+async def test_its_log_says_when_it_had_a_gpu_and_why_that_left(site):
+    client = stu(site)
+    (run,) = await submit(client)
+    await up(site, run)
+    runner = Runner(site, run)
+    await runner.say(cells=2)
+
+    async def has_gpu():
+        lease, channel, supervisor = await active_lease(site, server=run["server"])
+        ending = asyncio.ensure_future(
+            site.client(site.hub.admin_token()).end(lease["id"], "It is needed.")
+        )
+        await supervisor.next("drain")
+        await supervisor.say({"type": "drained", "result": "done"})
+        await ending
+        await site.lease(lease["id"], "ended")
+        await channel.close()
+
+    await has_gpu()
+    await has_gpu()
+    await runner.say("succeeded", cells=2, done=2)
+    events = (await client.call("GET", f"runs/{run['id']}/events"))["items"]
+    assert [each["what"] for each in events] == [
+        "submitted", "starting", "executing", "gpu", "gpu_left", "gpu", "gpu_left", "succeeded"
+    ]  # fmt: skip
+    assert (events[3]["sentence"], events[4]["sentence"]) == (
+        "It has a GPU.",
+        "Its GPU has left.",
+    )
+    assert "ended" in events[4]["note"]
 
 
 async def test_only_their_own_runs_are_there_for_people(site):

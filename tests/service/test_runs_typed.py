@@ -100,8 +100,8 @@ async def test_who_waits_reads_how_it_ended(site, typed, state, outcome, status)
         (("submit", "train.ipynb", "--array", "1-2", "-p", "array_index=1"), "-p array_index"),
         (("submit", "train.ipynb", "--for", "0"), "a GPU for no time is none"),
         (("submit", "train.ipynb", "--class", "moon"), "moon"),
-        (("submit", "train.ipynb", "--after", "0123456789ab"), "no such run"),
-        (("runs", "show", "0123456789ab"), "no such run"),
+        (("submit", "train.ipynb", "--after", "0123456789ab"), "no run 0123456789ab"),
+        (("runs", "show", "0123456789ab"), "no run 0123456789ab"),
         (("runs", "cancel", "../leases"), "nothing at this address"),
     ],
 )

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from gpulease.errors import GPULeaseError
 from gpulease.policy import asking
 from gpulease.policy.budgets import Remainder
-from gpulease.policy.model import PolicyDocument, Snapshot
+from gpulease.policy.model import Lease, PolicyDocument, Snapshot
 from gpulease.runs import life, names, parameters
 from gpulease.runs.model import OnLoss, Run, RunState, Terms
 from gpulease.service.hubs.api import HubUnreachableError
@@ -24,6 +24,7 @@ from gpulease.service.runs.records import RunRecords
 from gpulease.service.runs.servers import RunServers
 from gpulease.service.schemas.bodies import RunReport, SubmitBody
 from gpulease.store import RunChange, RunEvent, key_reused
+from gpulease.texts import Text
 
 #: Runs of one person that have not ended.
 MOST = 200
@@ -153,6 +154,14 @@ class Runs:
         """
         await self.one(asker, run_id)
         return await self._records.events(run_id)
+
+    async def leases(self, asker: Asker, run_id: str) -> list[Lease]:
+        """Return the leases that a run has had, oldest first.
+
+        Raises:
+            GPULeaseError: ``no_such_run`` (404).
+        """
+        return await self._records.leases(await self.one(asker, run_id))
 
     async def cancel(self, asker: Asker, run_id: str) -> Run:
         """End a run; its output up to now stays.  A repeat changes nothing.
@@ -293,7 +302,7 @@ def _id(asker: Asker, key: str, part: str) -> str:
 def _no_such_run(run_id: str) -> GPULeaseError:
     return GPULeaseError(
         "no_such_run",
-        "There is no such run.",
+        Text("There is no run {run}.", run=run_id),
         next_step="See your runs: gpulease runs.",
         numbers={"run": run_id},
         status=404,

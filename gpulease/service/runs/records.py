@@ -11,6 +11,8 @@ import logging
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
+from gpulease.policy.model import Lease
+from gpulease.runs import names
 from gpulease.runs.model import Run, RunState
 from gpulease.service.rounds.ledger import Ledger
 from gpulease.store import RunChange, RunEvent
@@ -56,6 +58,11 @@ class RunRecords:
     async def events(self, run_id: str) -> list[RunEvent]:
         """Return what happened to a run, oldest first."""
         return await self._ledger.call(self._ledger.store.read, stored.events, run_id)
+
+    async def leases(self, run: Run) -> list[Lease]:
+        """Return the leases that a run has had, oldest first."""
+        server = names.server_of(run.id)
+        return await self._ledger.call(self._ledger.store.read, stored.leases, run.user, server)
 
     async def save(self, changes: Sequence[RunChange]) -> None:
         """Store changes, all or none; then they are true.
