@@ -214,6 +214,21 @@ def test_nothing_is_said_where_nobody_holds_it(pair, case):
     assert told(pair) == []
 
 
+@pytest.mark.parametrize("first", ["c", "z"])
+def test_nothing_is_said_of_what_a_variable_holds_that_is_still_to_come(new_pair, first):
+    pair = new_pair(settings={"small_bytes": -1, "eager_bytes": -1})
+    pair.attach()
+    make, _, change = NAMED["a frame bound anew"]
+    pair.home(f"{make}\nz = {{'in': (c, list(c))}}")
+    pair.gpu(change)
+    pair.home(first)
+    assert told(pair) == []
+    held = pair.ns["c"]
+    pair.gpu("c['d'] = 3; c = c.copy()")
+    pair.home("c")
+    assert told(pair) == ["c"], held
+
+
 UNCHANGED = ("del c", "c = 5", "c = c[:0]", "c = [d for d in c]", "c = [1]; c.append(2); del c")
 
 

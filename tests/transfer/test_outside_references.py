@@ -378,7 +378,7 @@ def test_what_only_gpulease_holds_is_held_by_nobody(monkeypatch, ours):
         monkeypatch.setattr(_Keeper, "__module__", "gpulease.transfer.registry")
     olds = {"x": [[]]}
     keeper = _Keeper(olds["x"])
-    notes = kept_notes(olds, {"x": [[]]}, Registry("h"))
+    notes = kept_notes(olds, {"x": [[]]}, Registry("h"), {})
     assert keeper.table["a"] == [[]]
     assert [note.names for note in notes] == ([] if ours else [("x",)])
     if not ours:
@@ -390,7 +390,7 @@ def test_a_reference_of_the_registry_itself_does_not_count():
     registry = Registry("h")
     value = [[]]
     registry.oid(value)
-    assert kept_notes({"x": value}, {"x": [[]]}, registry) == []
+    assert kept_notes({"x": value}, {"x": [[]]}, registry, {}) == []
     keeper = _Keeper(value)
-    assert [n.names for n in kept_notes({"x": value}, {"x": [[]]}, registry)] == [("x",)]
+    assert [n.names for n in kept_notes({"x": value}, {"x": [[]]}, registry, {})] == [("x",)]
     assert keeper.table["a"] is value

@@ -139,13 +139,16 @@ class Arrivals:
             left = self.bound_away.intersection(arrival.names) | deleted
             for name in (self._told_kept | unavailable.conflicts.open.keys()) & olds.keys():
                 del olds[name]
-            of_parts = part_notes(side, self.use, olds, left, parts)  # first: it lets go of them
-            kept = replaced_notes(side, self.use, olds, left) + of_parts
+            aside = unavailable.aside
+            # First: it lets go of them.
+            of_parts = part_notes(side, self.use, olds, left, parts, aside=aside)
+            kept = replaced_notes(side, self.use, olds, left, aside) + of_parts
             for name in left & olds.keys():
                 del olds[name]
             home = [oid for group in arrival.incoming.groups for oid in lent_in(group.roots)]
             let_go = side.lent.let_go(arrival.incoming.gone, home)
-            kept += kept_notes(olds, side.ns, side.registry) + let_go_notes(side, self.use, let_go)
+            kept += kept_notes(olds, side.ns, side.registry, aside)
+            kept += let_go_notes(side, self.use, let_go, aside)
             kept = [note for note in kept if self._told_kept.isdisjoint(note.names)]
             self._told_kept.update(*(note.names for note in kept))
             self._notes += kept

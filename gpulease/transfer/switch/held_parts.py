@@ -20,8 +20,7 @@ from gpulease.transfer.values.kinds.units import can_pin, is_unit, own_space
 from gpulease.transfer.values.landing.transplant import may_last
 from gpulease.transfer.values.pins import is_plain
 
-from .shown import own_results
-from .stale_references import LIMIT, inside
+from .stale_references import LIMIT, known_references
 
 _OPEN = frozenset({list, dict, set, tuple, frozenset})
 #: References of our own while counting: the table of parts and the call that counts.
@@ -40,10 +39,14 @@ def parts_before(olds: Mapping[str, Any]) -> dict[str, dict[int, Any]]:
 
 
 def held_parts(
-    olds: Mapping[str, Any], ns: dict[str, Any], before: dict[str, dict[int, Any]]
+    olds: Mapping[str, Any],
+    ns: dict[str, Any],
+    before: dict[str, dict[int, Any]],
+    aside: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Return by name a part of its older value that neither old nor new values account for.
 
+    Nor those that are ``aside``, of variables whose newer values are still to come.
     ``before`` is what ``parts_before`` said; it is emptied.
     """
     parts: dict[int, Any] = {}
@@ -58,14 +61,12 @@ def held_parts(
     before.clear()
     if not any(owners.values()):
         return {}
-    seen: set[int] = set()
-    known = inside([*olds.values(), *parts.values()], seen)
-    if len(known) >= LIMIT:
-        return {}
-    known.update(own_results(ns, set(parts), seen))
     new = _parts(ns[name] for name in owners if name in ns).keys()
 
-    def are_held() -> set[int]:
+    def are_held(waiting: Mapping[str, Any]) -> set[int]:
+        known = known_references([*olds.values(), *parts.values()], parts, waiting, ns)
+        if len(known) >= LIMIT:
+            return set()
         return {
             key
             for key in parts  # its items would be held once more
@@ -74,10 +75,10 @@ def held_parts(
             and _counts(parts[key])
         }
 
-    found = are_held()
+    found = are_held({})
     if found:
         gc.collect()  # what looks like a holder may be garbage that waits for the collector
-        found &= are_held()
+        found &= are_held(aside)
     return {name: parts[key] for name, keys in owners.items() for key in sorted(keys & found)[:1]}
 
 

@@ -30,35 +30,41 @@ def handled(side: Side, use: Use, names: Collection[str]) -> bool:
     return not roots.isdisjoint(map(name_root, names)) or any(g.unbounded for g in survey.groups)
 
 
-def let_go_notes(side: Side, use: Use, gone: Mapping[str, Collection[str]]) -> list[Note]:
+def let_go_notes(
+    side: Side, use: Use, gone: Mapping[str, Collection[str]], aside: Mapping[str, Any]
+) -> list[Note]:
     """Return a note for each of the names that led to what is ``gone`` there and held here."""
     registry = side.registry
     live = {oid: registry.get(oid) for oid in gone}
     live = {oid: live[oid] for oid in live if live[oid] is not None and can_pin(live[oid])}
     # A table of our own holds what cannot be referred to weakly.
     ours = {oid: int(registry.borrowed.get(oid) is not None) for oid in live}
-    found = {n: oid for oid in held(live, side.ns, ours) for n in sorted(gone[oid])[:1]}
+    found = {n: oid for oid in held(live, side.ns, ours, aside) for n in sorted(gone[oid])[:1]}
     found = {name: oid for name, oid in found.items() if handled(side, use, gone[oid])}
-    who = {oid: holder(live, oid, registry.borrowed.objects) for oid in found.values()}
+    who = {oid: holder(live, oid, registry.borrowed.objects, aside) for oid in found.values()}
     return _notes(side, {name: live[oid] for name, oid in found.items()}, lambda n: who[found[n]])
 
 
-def replaced_notes(side: Side, use: Use, olds: Mapping[str, Any], names: set[str]) -> list[Note]:
+def replaced_notes(
+    side: Side, use: Use, olds: Mapping[str, Any], names: set[str], aside: Mapping[str, Any]
+) -> list[Note]:
     """Return a note for each of these names that a GPU cell deleted or bound anew.
 
-    ``olds`` are older values here; what has an id is ``let_go_notes``'s.
+    ``olds`` are older values here, ``aside`` those of variables whose newer ones are still to
+    come; what has an id is ``let_go_notes``'s.
     """
     bare = {n for n in names & olds.keys() if may_be_held(olds[n])}
     bare = {n for n in bare if side.registry.find(olds[n]) is None or not can_pin(olds[n])}
     if not bare:
         return []
     ours = borrowed_of(olds, side.registry)
-    found = {n for n in held(olds, side.ns, ours) if n in bare and handled(side, use, [n])}
+    found = {n for n in held(olds, side.ns, ours, aside) if n in bare and handled(side, use, [n])}
     if not found:
         return []
     gc.collect()  # what looks like a holder may be garbage
-    found.intersection_update(held(olds, side.ns, ours))
-    who = {name: holder(olds, name, side.registry.borrowed.objects) for name in found}
+    found.intersection_update(held(olds, side.ns, ours, aside))
+    own = side.registry.borrowed.objects, aside
+    who = {name: holder(olds, name, *own) for name in found}
     return _notes(side, {name: olds[name] for name in found}, who.__getitem__)
 
 
@@ -68,14 +74,16 @@ def part_notes(
     olds: Mapping[str, Any],
     names: set[str],
     before: dict[str, dict[int, Any]],
+    *,
+    aside: Mapping[str, Any],
 ) -> list[Note]:
     """Return a note for each name of which a part of the older value is held; see above."""
-    parts = held_parts(olds, side.ns, before)
+    parts = held_parts(olds, side.ns, before, aside)
     found = {n: parts[n] for n in parts if side.registry.find(parts[n]) is None}
     for name in names & found.keys():
         if not handled(side, use, [name]):
             del found[name]
-    who = {name: holder(found, name, parts) for name in found}
+    who = {name: holder(found, name, parts, aside) for name in found}
     return _notes(side, found, who.__getitem__)
 
 

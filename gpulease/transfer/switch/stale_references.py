@@ -12,7 +12,7 @@ import logging
 import sys
 import types
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gpulease.transfer.api import Note
@@ -32,18 +32,24 @@ NOBODY = "nobody"
 _CUT = (type, types.ModuleType, types.FunctionType, logging.Logger)
 
 
-def kept_notes(olds: dict[str, Any], ns: dict[str, Any], registry: Registry) -> list[Note]:
-    """Return a note for each name of ``olds`` whose older value is held outside; empties it."""
+def kept_notes(
+    olds: dict[str, Any], ns: dict[str, Any], registry: Registry, aside: Mapping[str, Any]
+) -> list[Note]:
+    """Return a note for each name of ``olds`` whose older value is held outside; empties it.
+
+    ``aside`` are older values of variables whose newer ones are still to come.
+    """
     last_error.follow(olds, ns)
     for name in list(olds):
         if ns.get(name) is olds[name] or not may_be_held(olds[name]):
             del olds[name]
     notes = []
     ours = borrowed_of(olds, registry)
-    if olds and held(olds, ns, ours):
+    if olds and held(olds, ns, ours, aside):
         # What looks like a holder may be garbage that waits for the collector (a figure's manager).
         gc.collect()
-        who = {name: holder(olds, name) for name in sorted(held(olds, ns, ours))}
+        names = sorted(held(olds, ns, ours, aside))
+        who = {name: holder(olds, name, aside) for name in names}
         notes = [_note(name, words) for name, words in who.items() if words != NOBODY]
     olds.clear()
     return notes
@@ -63,19 +69,37 @@ def may_be_held(obj: Any) -> bool:
 
 
 def held(
-    olds: Mapping[str, Any], ns: dict[str, Any], ours: Mapping[str, int] | None = None
+    olds: Mapping[str, Any],
+    ns: dict[str, Any],
+    ours: Mapping[str, int],
+    aside: Mapping[str, Any],
 ) -> list[str]:
     """Return the keys whose object has more references than we know of; ``ours`` has further."""
-    more = ours or {}
+
+    def are_held(waiting: Mapping[str, Any]) -> list[str]:
+        known = known_references(olds.values(), olds, waiting, ns)
+        known.update(map(id, olds.values()))
+        return [
+            n
+            for n in olds
+            if sys.getrefcount(olds[n]) > _OURS - 1 + known[id(olds[n])] + ours.get(n, 0)
+        ]
+
+    return are_held({}) and are_held(aside)  # which costs a look into all of it
+
+
+def known_references(
+    values: Iterable[Any], wanted: Mapping[Any, Any], aside: Mapping[str, Any], ns: dict[str, Any]
+) -> Counter[int]:
+    """Return how often each object is referred to from within values and results, and ``aside``.
+
+    Of results only references to the ``wanted`` are counted.
+    """
     seen: set[int] = set()
-    known = inside(list(olds.values()), seen)
-    known.update(map(id, olds.values()))
-    known.update(own_results(ns, set(map(id, olds.values())), seen))
-    return [
-        n
-        for n in olds
-        if sys.getrefcount(olds[n]) > _OURS - 1 + known[id(olds[n])] + more.get(n, 0)
-    ]
+    known = inside([*values, *aside.values()], seen)
+    known.update(map(id, aside.values()))
+    known.update(own_results(ns, set(map(id, wanted.values())), seen))
+    return known
 
 
 def inside(values: list[Any], seen: set[int]) -> Counter[int]:
@@ -101,14 +125,14 @@ def inside(values: list[Any], seen: set[int]) -> Counter[int]:
     return count
 
 
-def holder(olds: Mapping[str, Any], name: str, own: Any = None) -> str:
-    """Say in words what still refers to an older value, but for a table of our ``own``.
+def holder(olds: Mapping[str, Any], name: str, *own: Any) -> str:
+    """Say in words what still refers to an older value, but for tables of our ``own``.
 
     ``NOBODY`` where only gpulease itself does, which lets go of it by and by.
     """
     words = "something"
     for found in gc.get_referrers(olds[name]):
-        if found is olds or found is own or isinstance(found, types.FrameType):
+        if isinstance(found, types.FrameType) or any(found is each for each in (olds, *own)):
             continue
         if isinstance(found, dict):
             module = sys.modules.get(str(dict.get(found, "__name__", "")))
