@@ -31,6 +31,7 @@ from traitlets.config import Config
 
 from gpulease.channel.conversation import Message
 from gpulease.channel.pair import ChildEnd
+from gpulease.companion import results
 from gpulease.companion.cellkernel import CellWatch, CompanionKernel, NoShellThread
 from gpulease.companion.home_only import HomeOnly, close_to_strangers
 from gpulease.companion.loopwork import LoopWork
@@ -160,6 +161,7 @@ class Companion:
         self._app.kernel.watch = watch
         # On the GPU `with gpu():` and `@gpu.run` do nothing; hidden, so never carried.
         self._app.kernel.shell.push({"gpu": gpu}, interactive=False)
+        results.install(self._app.kernel.shell)
         # While a cell runs it is there already: libraries ask it, as they are imported, where they
         # are, and the first import of one may be that of a value that arrives.
         builtins.get_ipython = IPython.get_ipython  # type: ignore[attr-defined]

@@ -231,6 +231,18 @@ def test_a_gpu_cell_reads_homes_results(home: HomeKernel) -> None:
     assert "gpulease_out" not in (home.run("dir()").result or "")
 
 
+@pytest.mark.parametrize("ask", ["Out[n + 0]", "Out.get(n)", "n in Out", "look()", "_oh[n + 0]"])
+def test_a_result_that_is_not_on_the_gpu_says_where_it_is(home: HomeKernel, ask: str) -> None:
+    first = home.run("['first']").reply["execution_count"]
+    home.run(f"n = {first}\ndef look(): return Out[n]")
+    said = home.run(f"%%gpu\n{ask}").error
+    assert f"Out[{first}] is not on the GPU" in said
+    count = home.run(f"%%gpu\nOut[{first}]").reply["execution_count"]
+    assert home.run(f"%%gpu\nn = {count}; {ask}").ok
+    assert home.run("%%gpu\nOut.get(10**6), 10**6 in Out").result == "(None, False)"
+    assert home.run("%%gpu\nOut[10**6 + 0]").error == "KeyError: 1000000"
+
+
 def test_a_gpu_cell_that_only_writes_underscores_reads_no_result(home: HomeKernel) -> None:
     home.run("(each for each in [1])")  # does not travel
     cell = home.run("%%gpu\nfor _ in range(2):\n    x = '_'  # _, __")
