@@ -237,11 +237,11 @@ NOTEBOOKS = {
     ],
     "global switches": [
         HEAD+NET,
-        "torch.set_grad_enabled(False); torch.set_printoptions(precision=2); torch.set_default_dtype(torch.float64); torch.set_float32_matmul_precision('high'); torch.autograd.set_detect_anomaly(True)",
-        "seen.append((model(X).requires_grad, repr(X[0, :2]), str(torch.ones(1).dtype), torch.get_float32_matmul_precision(), torch.is_anomaly_enabled()))",
-        "seen.append((model(X).requires_grad, repr(X[0, :2]), str(torch.ones(1).dtype), torch.get_float32_matmul_precision(), torch.is_anomaly_enabled()))",
-        "torch.set_grad_enabled(True); torch.set_printoptions(profile='default'); torch.set_default_dtype(torch.float32); torch.set_float32_matmul_precision('highest'); torch.autograd.set_detect_anomaly(False)",
-        "seen.append((model(X).requires_grad, repr(X[0, :2]), str(torch.ones(1).dtype), torch.get_float32_matmul_precision(), torch.is_anomaly_enabled()))",
+        "threads = torch.get_num_threads(); torch.set_num_threads(3); torch.set_grad_enabled(False); torch.set_printoptions(precision=2); torch.set_default_dtype(torch.float64); torch.set_float32_matmul_precision('high'); torch.autograd.set_detect_anomaly(True)",
+        "seen.append((model(X).requires_grad, repr(X[0, :2]), str(torch.ones(1).dtype), torch.get_float32_matmul_precision(), torch.is_anomaly_enabled(), torch.get_num_threads() == 3))",
+        "seen.append((model(X).requires_grad, repr(X[0, :2]), str(torch.ones(1).dtype), torch.get_float32_matmul_precision(), torch.is_anomaly_enabled(), torch.get_num_threads() == 3))",
+        "torch.set_num_threads(threads); torch.set_grad_enabled(True); torch.set_printoptions(profile='default'); torch.set_default_dtype(torch.float32); torch.set_float32_matmul_precision('highest'); torch.autograd.set_detect_anomaly(False)",
+        "seen.append((model(X).requires_grad, repr(X[0, :2]), str(torch.ones(1).dtype), torch.get_float32_matmul_precision(), torch.is_anomaly_enabled(), torch.get_num_threads() == 3))",
         "seen.append(torch.is_grad_enabled())",
     ],
     "faces of one memory": [

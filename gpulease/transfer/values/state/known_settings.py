@@ -177,6 +177,14 @@ def _put_torch_precision(values: Values) -> None:
     sys.modules["torch"].set_float32_matmul_precision(values["matmul"])
 
 
+def _torch_threads() -> Values:
+    return {"threads": sys.modules["torch"].get_num_threads()}
+
+
+def _put_torch_threads(values: Values) -> None:
+    sys.modules["torch"].set_num_threads(values["threads"])
+
+
 def _jax() -> Values:
     every = dict(_module("jax").config.values)
     return {key: value for key, value in every.items() if not _OF_THE_MACHINE.search(key)}
@@ -342,4 +350,6 @@ SETTINGS: dict[str, Setting] = {
         _put_torch_precision,
         first={"matmul": "highest"},
     ),
+    # As many as the machine has processors, until a cell says otherwise.
+    "torch.threads": Setting("torch", _torch_threads, _put_torch_threads, of_thread=True),
 }  # fmt: skip
