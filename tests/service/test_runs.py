@@ -6,7 +6,12 @@ from typing import Any
 import pytest
 
 from gpulease.errors import GPULeaseError
+from gpulease.policy.model import EndReason, LeaseState
+from gpulease.runs.model import Run
+from gpulease.service.runs import gpus
+from gpulease.store import TransitionRecord
 from tests.helpers import wait_for_async
+from tests.policy.build import active, at
 from tests.service.kit import active_lease, running
 
 SUBMIT = {"notebook": "train.ipynb"}
@@ -141,6 +146,27 @@ async def test_its_log_says_when_it_had_a_gpu_and_why_that_left(site):
         "Its GPU has left.",
     )
     assert "ended" in events[4]["note"]
+
+
+@pytest.mark.parametrize(
+    ("moves", "said"),
+    [
+        ([("preempted", "active", "warned"), ("returned", "warned", "draining")], "prior claim"),
+        ([("idle", "active", "warned"), ("used", "warned", "active"),
+          ("returned", "active", "draining")], ""),
+        ([("returned", "active", "draining")], ""),
+    ],
+)  # fmt: skip
+def test_a_run_that_handed_its_gpu_back_says_for_what_it_was_warned(moves, said):
+    lease = active(1, state=LeaseState.ENDED, end_reason=EndReason.RETURNED, ended=at(60))
+    history = [
+        TransitionRecord(lease.id, n, at(n), "x", why, source, target, 1, "")
+        for n, (why, source, target) in enumerate(moves)
+    ]
+    run = Run(id="r1", user="stu", notebook="a.ipynb", created=at(0))
+    came, left = gpus.rows(run, lease, history, "You gave the GPU back.")
+    assert (came.what, left.what, left.at) == ("gpu", "gpu_left", at(60))
+    assert said in left.note if said else left.note == ""
 
 
 async def test_only_their_own_runs_are_there_for_people(site):

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from datetime import datetime
-
 from gpulease.policy.budgets import Remainder
-from gpulease.policy.model import Lease, LeaseState
+from gpulease.policy.model import LeaseState
 from gpulease.runs import names, sentences
 from gpulease.runs.model import Run, RunState
 from gpulease.service.hubs.auth import SCOPE_REQUEST
@@ -15,6 +12,7 @@ from gpulease.service.parts import Services
 from gpulease.service.rest.base import BaseHandler
 from gpulease.service.rest.operations import answers
 from gpulease.service.rest.scopes import ACCESS, needs_scope
+from gpulease.service.runs import gpus
 from gpulease.service.schemas.bodies import EmptyBody, RunReport, SubmitBody
 from gpulease.service.schemas.queries import RunsQuery, is_set
 from gpulease.service.schemas.run_shapes import RunEventView, RunView
@@ -74,28 +72,25 @@ class RunEvents(BaseHandler):
     async def get(self, run_id: str) -> None:
         """Answer what happened to a run and which GPUs it had, oldest first."""
         found = await self.services.runs.events(self.asker, run_id)
-        ended = (await self.services.runs.one(self.asker, run_id)).ended
-        leases = await self.services.runs.leases(self.asker, run_id)
-        gpus = [each for lease in leases for each in self._of_gpu(run_id, lease, ended)]
+        found += await self._of_gpus(run_id)
         self.answer(
             {
                 "items": [
                     {"at": each.at.isoformat(), "who": each.who, "what": each.what,
                      "sentence": sentences.happened(each.what), "note": each.note}
-                    for each in sorted([*found, *gpus], key=lambda each: each.at)
+                    for each in sorted(found, key=lambda each: each.at)
                 ]
             }
         )  # fmt: skip
 
-    def _of_gpu(self, run_id: str, lease: Lease, over: datetime | None) -> Iterator[RunEvent]:
-        """Tell when a GPU came, and when and why it left before the run was ``over``."""
-        if lease.active_since is None:
-            return
-        yield RunEvent(run_id, lease.active_since, "", "gpu", "")
-        if lease.ended is not None and (over is None or lease.ended < over):
-            end = self.services.views.lease(lease)["end"]
-            why = end["sentence"] if end is not None else ""
-            yield RunEvent(run_id, lease.ended, "", "gpu_left", why)
+    async def _of_gpus(self, run_id: str) -> list[RunEvent]:
+        services, found = self.services, list[RunEvent]()
+        run = await services.runs.one(self.asker, run_id)
+        for lease in await services.runs.leases(self.asker, run_id):
+            history = await services.ledger.call(services.ledger.store.transitions, lease.id)
+            end = services.views.lease(lease)["end"]
+            found += gpus.rows(run, lease, history, end["sentence"] if end is not None else "")
+        return found
 
 
 class RunReports(BaseHandler):
