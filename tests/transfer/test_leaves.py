@@ -260,6 +260,16 @@ def test_what_it_holds_and_cannot_be_put_in_place_stays_by_name(shared):
     shared.home("assert df.a.tolist() == [1, 2]")
 
 
+@pytest.mark.parametrize("rows", ["df.itertuples()", "enumerate(df.itertuples())"])
+def test_an_iterator_over_what_stays_is_named(shared, rows):
+    begin(shared, f"import pandas as pd\ndf = pd.DataFrame({{'a': [1, 2]}})\nrows = {rows}")
+    said = r"df cannot travel .*: it is in use by a generator .* that rows holds; once rows is del"
+    with pytest.raises(GPULeaseError, match=said):
+        shared.gpu("df")
+    shared.home("assert len(list(rows)) == 2\ndel rows")
+    shared.gpu("assert df.a.tolist() == [1, 2]")
+
+
 def test_a_list_that_can_no_longer_be_written_in_place_stops_the_cell(shared):
     begin(shared, "import pandas as pd")
     shared.gpu("lst = [1, 2]; gen = (x for x in lst); next(gen)")

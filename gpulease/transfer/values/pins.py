@@ -119,8 +119,10 @@ def refuse_kept(side: Side, group: Group, survey: Survey) -> None:
     if found:
         values = {name: survey.values[name] for name in side.names() if name in survey.values}
         where, kind = path.way_to(values, found[0]), leaves.leaf_kind(found[0])
-        who = f"{where}, {kind}" if where else kind
-        raise RefusedError(f"it is in use by {who}; once that is deleted, it travels")
+        who, end = f"{where}, {kind}" if where else kind, "that is deleted, it travels"
+        if not where and (name := path.name_of(values, found[0])):  # an iterator over others has it
+            who, end = f"{kind} that {name} holds", f"{name} is deleted, the rest travels"
+        raise RefusedError(f"it is in use by {who}; once {end}")
 
 
 def _can_stay(side: Side, group: Group, keys: Collection[int]) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import re
 import types
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -20,6 +21,8 @@ _CUT = (type, types.ModuleType)
 #: What stands for a step that has no spelling.
 _UNKNOWN = "(...)"
 _LONGEST_KEY = 40
+#: What a way begins with.
+_NAME = re.compile(r"\w*")
 
 
 def blocker(values: Mapping[str, Any], wanted: Callable[[Any], bool]) -> str | None:
@@ -43,6 +46,12 @@ def way_to(values: Mapping[str, Any], obj: Any) -> str:
     """Return how to get to ``obj``, "" where that is not found or has no spelling."""
     found = _search(values, lambda each: each is obj)
     return found[0] if found is not None and _UNKNOWN not in found[0] else ""
+
+
+def name_of(values: Mapping[str, Any], obj: Any) -> str:
+    """Return a name that leads to ``obj``, however far, "" where none is found."""
+    found = _search(values, lambda each: each is obj)
+    return _NAME.match(found[0])[0] if found is not None else ""  # type: ignore[index]
 
 
 def _said(kind: str, where: str, values: Mapping[str, Any]) -> str:
