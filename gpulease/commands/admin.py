@@ -86,7 +86,8 @@ async def _pause(client: Client, arguments: argparse.Namespace) -> None:
         say(f"Nothing to do: {', '.join(chosen)} {already}.")
         return
     text = with_paused(found["text"], chosen, paused)
-    await client.call("PUT", "policy", {"text": text, "base_version": found["version"]})
+    written = "; ".join(f"paused: {str(paused).lower()} at pools: {each}" for each in chosen)
+    await _save(client, text, found["version"], written)
     pools = ", ".join(chosen)
     if paused:
         say(f"Nothing more is granted of {pools}. What runs goes on, who waits keeps their place.")
@@ -134,10 +135,29 @@ async def _set_drained(client: Client, node: str, *, drained: bool) -> bool:
     before = document.parse(found["text"], found["version"]).drained_nodes
     if (node in before) is drained:
         return False
-    after = (*before, node) if drained else (each for each in before if each != node)
-    text = with_drained(found["text"], after)
-    await client.call("PUT", "policy", {"text": text, "base_version": found["version"]})
+    after = (*before, node) if drained else tuple(each for each in before if each != node)
+    written = f"drained_nodes: [{', '.join(after)}]"
+    await _save(client, with_drained(found["text"], after), found["version"], written)
     return True
+
+
+async def _save(client: Client, text: str, version: int, written: str) -> None:
+    """Save a changed policy; ``written``: what to write by hand where it comes from a file.
+
+    Raises:
+        GPULeaseError: the service's refusal.
+    """
+    try:
+        await client.call("PUT", "policy", {"text": text, "base_version": version})
+    except GPULeaseError as error:
+        if error.reason != "policy_pinned":
+            raise
+        raise GPULeaseError(
+            error.reason,
+            error.sentence,
+            next_step=f"Write there {written}: it counts a few seconds later.",
+            status=error.status,
+        ) from error
 
 
 def _leases_on(node: str, devices: Sequence[Mapping[str, str]]) -> dict[str, str]:

@@ -4,7 +4,7 @@ from argparse import Namespace
 
 import pytest
 
-from gpulease.commands.admin import _pause
+from gpulease.commands.admin import _pause, _set_drained
 from gpulease.errors import GPULeaseError
 from tests.helpers import wait_for_async
 
@@ -38,3 +38,17 @@ async def test_nothing_is_granted_until_it_is_resumed(run, capsys) -> None:
             await said_to(admin, "pause", "moon")
         with pytest.raises(GPULeaseError):
             await said_to(stu, "pause")
+
+
+async def test_where_the_policy_is_a_file_it_is_said_what_to_write_there(run, tmp_path) -> None:
+    file = tmp_path / "policy.yaml"
+    file.write_text("pools: {simulated-gpu: {}}\nclasses: {toy: {pool: simulated-gpu}}\n")
+    async with run(policy_file=file) as site:
+        admin = site.client(site.hub.admin_token())
+        with pytest.raises(GPULeaseError) as refused:
+            await _pause(admin, Namespace(action="pause", pool=""))
+        assert (refused.value.reason, refused.value.status) == ("policy_pinned", 409)
+        assert "paused: true at pools: simulated-gpu" in refused.value.next_step
+        with pytest.raises(GPULeaseError) as refused:
+            await _set_drained(admin, "gpu-1", drained=True)
+        assert "drained_nodes: [gpu-1]" in refused.value.next_step
