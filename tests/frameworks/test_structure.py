@@ -7,6 +7,7 @@ from gpulease.transfer.api import Place
 from tests.frameworks.conftest import UNHURRIED
 from tests.frameworks.standin import DEVICE, START
 from tests.frameworks.test_devices import OnDevice
+from tests.transfer.kinds import BY_NEED
 from tests.transfer.pair import CellError
 
 MARGIN = 256 * 2**20
@@ -200,6 +201,19 @@ def test_a_death_while_it_is_looked_at_recovers_no_structure(pair):
     assert "model" not in pair.ns
     with pytest.raises(GPULeaseError, match="no older value"):
         pair.side.recover(["model"])
+
+
+def test_its_class_is_one_from_cell_to_cell(new_pair):
+    """Also where the class has not come for itself yet: a busy machine leaves it for later."""
+    pair = new_pair(settings=BY_NEED, available=lambda: MARGIN + 400_000)
+    pair.attach()
+    pair.gpu(MAKE)
+    pair.home("kind = type(model)")
+    pair.home("assert kind is type(model) and isinstance(model, kind)")
+    pair.home("assert kind is Net and Net.forward is kind.forward")
+    pair.home("assert kind is type(model) is Net")
+    pair.gpu("assert kind is Net is type(model)\nclass Net(Net): more = 1")
+    pair.home("assert kind is type(model) is Net.__base__ and Net.more == 1")
 
 
 OTHERS = """

@@ -83,6 +83,7 @@ class Structures:
         for loaded in staging.loaded.values():
             loaded.apply()
             values |= {n: v for n, v in loaded.names.items() if n in side.ledger.remote}
+        self._know_classes(staging)
         staging.release()
         found = self._packed(values)
         if found is None:  # nobody could tell what the cell changes of it
@@ -90,6 +91,15 @@ class Structures:
         side.ns.update(values)
         self._shown.append(_Shown(values, found.digest))
         return name in values
+
+    def _know_classes(self, staging: Staging) -> None:
+        """Let a class that came for the first time be the same one in the next cell, and when it
+        comes for itself.
+        """
+        for oid in staging.fresh:
+            unit = staging.units[oid]
+            if isinstance(unit, type):
+                self._side.registry.bind(oid, unit)
 
     def put_away(self) -> None:
         """The cell has ended: take the structures away again, and note what it did with them.
