@@ -155,6 +155,8 @@ KINDS = {
     "a struct": Kind("import struct\nx = struct.Struct('<if')", "b = x.pack(1, 2.0)", "(x.size, x.format)"),
     "a type variable": Kind("import typing\nT = typing.TypeVar('T', bound=list)\nclass x(typing.Generic[T]): pass", "x.n = T", "(T.__module__, T.__bound__, x.__parameters__[0] is T, getattr(x, 'n', T) is T)"),
     "try star": Kind("def x(e):\n    out = []\n    try: raise e\n    except* ValueError as g: out.append(len(g.exceptions))\n    return out", "x.n = 1", "x(ExceptionGroup('g', [ValueError()]))"),
+    "ParamSpec": Kind("import typing, functools\nP = typing.ParamSpec('P'); R = typing.TypeVar('R')\ndef twice(f: typing.Callable[P, R]) -> typing.Callable[P, list[R]]:\n    @functools.wraps(f)\n    def inner(*a: P.args, **k: P.kwargs): return [f(*a, **k)] * 2\n    return inner\n@twice\ndef x(n): return n", "x.n = P", "(x(3), P.__module__, P.__name__, getattr(x, 'n', P) is P, twice.__annotations__['f'].__args__[0] is P)"),
+    "TypeVarTuple": Kind("import typing\nTs = typing.TypeVarTuple('Ts')\nclass x(typing.Generic[typing.Unpack[Ts]]): pass", "x.n = Ts", "(x.__parameters__[0] is Ts, getattr(x, 'n', Ts) is Ts, Ts.__name__)"),
     "TypeVar and aliases": Kind("from typing import Optional, Union, Literal, Annotated\nx = [Optional[int], Union[int, str], Literal['a'], Annotated[int, 5]]", "x.append(list[x[0]])", "repr(x)"),
     "swapped function aliases": Kind("def f(): return 'f'\ndef g(): return 'g'\nx = {'f': f}", "f, g = g, f", "(f(), g(), x['f']())"),
     "property added later": Kind("class C:\n    def __init__(self): self._p = 1\nx = C()", "C.p = property(lambda s: s._p); x._p += 1", "getattr(x, 'p', None)"),

@@ -8,9 +8,18 @@ from __future__ import annotations
 
 import sys
 import types
+import typing
 from typing import Any
 
 from cloudpickle import cloudpickle as _cp
+
+#: What a notebook makes by these has a name and an identity, and Python pickles it by name alone:
+#: the attributes that each was given, those by position, and those by keyword.
+_GIVEN: dict[type, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    typing.ParamSpec: (("__name__",), ("__bound__", "__covariant__", "__contravariant__")),
+    typing.TypeVarTuple: (("__name__",), ()),
+}
+VARIABLES = frozenset({typing.TypeVar, *_GIVEN})
 
 
 def by_reference(obj: Any) -> bool:
@@ -37,13 +46,24 @@ def alias(kind: Any) -> tuple[types.ModuleType, str] | None:
 
 
 def parts_of_variable(variable: Any) -> tuple[Any, ...]:
-    """Return what a type variable is made from, and by which it is known again."""
-    return tuple(_cp._decompose_typevar(variable))  # noqa: SLF001
+    """Return what a variable of typing's is made from, and what it is known by."""
+    kind = type(variable)
+    if kind is typing.TypeVar:
+        return (kind.__name__, *_cp._decompose_typevar(variable))  # noqa: SLF001
+    places, keywords = _GIVEN[kind]
+    given = [getattr(variable, name) for name in places]
+    options = {name.strip("_"): getattr(variable, name) for name in keywords}
+    return kind.__name__, given, options, _cp._get_or_create_tracker_id(variable)  # noqa: SLF001
 
 
 def variable_of(parts: tuple[Any, ...]) -> Any:
-    """Return the type variable of these parts: the one that is here, or a new one."""
-    return _cp._make_typevar(*parts)  # noqa: SLF001
+    """Return the variable of these parts: the one that is here, or a new one."""
+    kind, *given = parts
+    if kind == "TypeVar":
+        return _cp._make_typevar(*given)  # noqa: SLF001
+    places, options, tracked = given
+    made = getattr(typing, kind)(*places, **options)
+    return _cp._lookup_class_or_track(tracked, made)  # noqa: SLF001
 
 
 def is_named(kind: Any) -> bool:

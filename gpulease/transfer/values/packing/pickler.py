@@ -13,7 +13,6 @@ import math
 import pickle
 import sys
 import types
-import typing
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -234,7 +233,7 @@ class GroupPickler(cloudpickle.Pickler):  # type: ignore[misc]
             raise RefusedError(refused, obj)
         if isinstance(obj, caches.LRU_CACHE) and not imported.is_cached_by_name(obj):
             return caches.reduce(obj)
-        if type(obj) is typing.TypeVar and obj.__module__ == "__main__":
+        if type(obj) in cloudpickle_names.VARIABLES and obj.__module__ == "__main__":
             return tokens.type_variable, (obj.__module__, cloudpickle_names.parts_of_variable(obj))
         if (reduced := unpickled.reduce(obj)) is not NotImplemented:
             return reduced
