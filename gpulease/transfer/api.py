@@ -91,6 +91,9 @@ class TransferSettings:
     park_limit: int = 0
 
 
+#: The attribute of a class by which a value is numpy's or pandas' here and a library's of NVIDIA on
+#: the GPU: that library's name.
+HOSTED = "_gpulease_hosted"
 #: In place of a cell's number (``Home.result``): what IPython remembers as the last error there.
 LAST_ERROR = 0
 Progress = Callable[[str, int, int], None]  # (name, bytes done, bytes in all)

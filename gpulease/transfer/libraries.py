@@ -12,13 +12,17 @@ from typing import Any
 #: For each library one of the modules that it has inside, in any of its versions.
 _INSIDE: dict[str, tuple[str, ...]] = {
     "accelerate": ("accelerate.state",),
+    "cudf": ("cudf.core",),
+    "cupy": ("cupy._core",),
     "ipywidgets": ("ipywidgets.widgets",),
     "jax": ("jax._src",),
     "numba": ("numba.core.dispatcher",),
     "numpy": ("numpy._core._multiarray_umath", "numpy.core._multiarray_umath"),
     "pandas": ("pandas._libs",),
+    "plotly": ("plotly.basedatatypes",),
     "scipy": ("scipy._lib",),
     "sklearn": ("sklearn.base",),
+    "spacy": ("spacy.language",),
     "torch": ("torch._C",),
     "torchvision": ("torchvision.extension",),
     "tqdm": ("tqdm.std",),

@@ -14,6 +14,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from gpulease.transfer.api import HOSTED
+
 #: Libraries that compute on a GPU where there is one; by top-level module.
 FRAMEWORKS = frozenset((
     "torch", "torchvision", "torchaudio", "torchtext", "torchmetrics", "torch_geometric",
@@ -79,7 +81,7 @@ class Kinds:
         if isinstance(value, types.ModuleType):
             return framework(value.__name__) or self._of_own_module(value, depth)
         if isinstance(value, type):
-            return next((f for base in value.__mro__ if (f := framework(base.__module__))), "")
+            return next((f for base in value.__mro__ if (f := _library_of(base))), "")
         if isinstance(value, types.FunctionType):
             return framework(value.__module__) or self._of_function(value, depth)
         if isinstance(value, types.BuiltinFunctionType | types.MethodType):
@@ -116,6 +118,11 @@ class Kinds:
             return ""
         found = [v for v in list(vars(module).values()) if isinstance(v, types.ModuleType | type)]
         return next((f for v in found if (f := self._library(v, depth + 1))), "")
+
+
+def _library_of(cls: type) -> str:
+    """Return the library of a class, also of one that stands for a library's in the notebook."""
+    return framework(cls.__module__) or str(vars(cls).get(HOSTED, ""))
 
 
 def framework(module: str | None) -> str:

@@ -12,6 +12,7 @@ from functools import cache
 from typing import Any, Literal
 
 from gpulease.transfer.frameworks.base import Stage, staged
+from gpulease.transfer.libraries import library
 from gpulease.transfer.refuse import RefusedError
 
 _SHARED = "memory that another array shows, too (a copy() of one of them travels)"
@@ -25,8 +26,10 @@ def usable(package: str) -> Any:
 @cache
 def _imported(package: str) -> Any:
     try:
-        found = importlib.import_module(package)
-        return found if importlib.import_module("cupy").cuda.runtime.getDeviceCount() else None
+        for each in {"cupy", package}:
+            importlib.import_module(each)
+        found, cupy = library(package), library("cupy")
+        return found if cupy is not None and cupy.cuda.runtime.getDeviceCount() else None
     except Exception:  # noqa: BLE001 - without a driver it fails as each version likes
         return None
 

@@ -18,6 +18,8 @@ from . import array, order_of, refuse_shared
 class HostArray(np.ndarray):
     """The values of a CuPy array, in the notebook."""
 
+    _gpulease_hosted = "cupy"
+
     def __array_wrap__(self, array: Any, context: Any = None, return_scalar: bool = False) -> Any:
         """Return what was computed as numpy's own."""
         plain = np.asarray(array)

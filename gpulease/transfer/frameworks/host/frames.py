@@ -17,6 +17,8 @@ from . import frame, sized
 class HostFrame(pd.DataFrame):  # type: ignore[misc]
     """A frame of cuDF, in the notebook."""
 
+    _gpulease_hosted = "cudf"
+
     @property
     def _constructor(self) -> Any:
         return pd.DataFrame
@@ -28,6 +30,8 @@ class HostFrame(pd.DataFrame):  # type: ignore[misc]
 
 class HostSeries(pd.Series):  # type: ignore[misc]
     """A series of cuDF, in the notebook."""
+
+    _gpulease_hosted = "cudf"
 
     @property
     def _constructor(self) -> Any:

@@ -3,6 +3,8 @@
 import cupy
 import pandas as pd
 
+from . import core  # noqa: F401 - as cuDF itself does
+
 
 class _Over:
     def __init__(self, values):

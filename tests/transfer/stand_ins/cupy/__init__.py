@@ -8,6 +8,8 @@ import types
 
 import numpy as np
 
+from . import _core  # noqa: F401 - as CuPy itself does
+
 
 def _device_count():
     if multiprocessing.parent_process() is None:

@@ -1,0 +1,1 @@
+"""By this module inside, cuDF is told from a file of the same name."""
