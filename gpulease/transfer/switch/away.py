@@ -17,14 +17,13 @@ from typing import Any
 
 from gpulease.channel.keys import Endpoint
 from gpulease.errors import GPULeaseError
-from gpulease.transfer.api import LAST_ERROR, DrainReport, Place, TransferSettings, VariableStatus
+from gpulease.transfer.api import DrainReport, Place, TransferSettings, VariableStatus
 from gpulease.transfer.values.acknowledgement import acknowledge
 from gpulease.transfer.values.collector import collector_waits
 from gpulease.transfer.values.groups import AbandonedError, name_root, names_of
 from gpulease.transfer.values.kinds import module_files
-from gpulease.transfer.values.packing.shipment import Incoming, Item, Outcome, Shipment
+from gpulease.transfer.values.packing.shipment import Incoming, Outcome, Shipment
 from gpulease.transfer.values.side import Hidden, Side
-from gpulease.transfer.values.state.last_error import last_error
 from gpulease.wire.connection import Wire
 from gpulease.wire.message import Message
 
@@ -34,15 +33,13 @@ from .imports import import_ahead
 from .messages import abandoned, internal
 from .park import take_parked, write_parked
 from .planning import Wanted, plan
+from .results import Results
 from .room import explain_no_room
 from .structure import structure_of
 from .threads import UserThreads
 from .touched import near_names, touched_names
 
 log = logging.getLogger(__name__)
-
-#: A pseudo name under which a cell's result travels; no user name can be spelled like it.
-RESULT = "Out[{}]"
 
 
 class AwaySide:
@@ -66,7 +63,7 @@ class AwaySide:
         self._expected = Expected(self._requests.put)
         self._offered: dict[str, Shipment] = {}
         self._announced: set[str] = set()
-        self._results: dict[int, Any] = {}
+        self._results = Results(self.side)
         self._cell: int | None = None
         self._generation = 0
         self._verified = -1
@@ -134,20 +131,12 @@ class AwaySide:
             if execution_count is not None:
                 self._cell = execution_count
                 if result is not None:
-                    self._keep(execution_count, result)
+                    self._results.keep(execution_count, result)
                 told = self._expected.ended(self._nothing_new)
             if not self._running:
                 self._abandon.clear()
                 self._idle.notify_all()
         return told
-
-    def _keep(self, execution_count: int, result: Any) -> None:
-        """Keep a result for home to fetch; of many the oldest go, as in IPython's ``Out``."""
-        results = self._results
-        if len(results) >= self.side.settings.results:
-            for count in sorted(results)[: max(2, len(results) // 5)]:
-                del results[count]
-        results[execution_count] = result
 
     def explain_error(self, error: BaseException) -> str:
         """See ``api.Away``; on the main thread, while the cell that failed is still running."""
@@ -360,28 +349,14 @@ class AwaySide:
         count = int(message.body["cell"])
         with self._lock:
             self._must_be_idle()
-            value = self._results.get(count) if count != LAST_ERROR else self._last_error()
+            value = self._results.find(count)
             if value is None:
                 self._home.reply(message, {"known": False})
-                return
-            name = next((n for n in self.side.names() if self.side.ns[n] is value), None)
-            if name is not None:
+            elif (name := self._results.name_of(value)) is not None:
                 self._home.reply(message, {"known": True, "name": name})
-                return
-            pseudo = RESULT.format(count)
-            self.side.ns[pseudo] = value
-            try:
-                shipment = plan(
-                    self.side, Wanted(strict=frozenset({pseudo})), names=[pseudo], fetch=True
-                )
-            finally:
-                del self.side.ns[pseudo]
-            kept = {**vars(shipment), "items": [Item(i.packed, True) for i in shipment.items],
-                    "deleted": (), "state": b""}  # fmt: skip
-            self._offer(message, Shipment(**kept), {"known": True, "name": ""})
-
-    def _last_error(self) -> Any:
-        return last_error({name: self.side.ns[name] for name in self.side.names()})
+            else:
+                found = self._results.shipment(count, value)
+                self._offer(message, found, {"known": True, "name": ""})
 
     def _drop(self, message: Message) -> None:
         """Home keeps its own value of these names: ours are no longer the newest."""

@@ -7,11 +7,10 @@ touches a user's object off the main thread.
 
 from __future__ import annotations
 
-import functools
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 from gpulease.channel.keys import Endpoint, KeyPair
 from gpulease.errors import GPULeaseError
@@ -34,6 +33,7 @@ from gpulease.wire.message import Message, Pending
 
 from . import memory
 from .arrivals import Arrivals
+from .bare import without_frames
 from .bringing import Bringing
 from .concurrent import ConcurrentThreads, tasks_alive
 from .expected import NOTHING_NEW
@@ -48,27 +48,6 @@ from .threads import UserThreads
 from .touched import doubtful
 from .unavailable import Unavailable, status_rows
 from .writebehind import WriteBehind
-
-_P = ParamSpec("_P")
-_R = TypeVar("_R")
-
-
-def without_frames(method: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Let refusals of ``method`` pass with no frame of it.
-
-    A front end keeps the last exception for ``%tb``; the frames of a refused switch would keep
-    every value alive that the switch looked at.
-    """
-
-    @functools.wraps(method)
-    def bare(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-        try:
-            return method(*args, **kwargs)
-        except GPULeaseError as error:
-            error.__cause__ = error.__context__ = None
-            raise error.with_traceback(None) from None
-
-    return bare
 
 
 class HomeSide:
