@@ -170,10 +170,13 @@ def test_restart_brings_everything_home_and_imports_anew(fresh: HomeKernel) -> N
     file.write_text("def f(): return 2002\n")
     assert fresh.run("%%gpu\nf()").result == "1", "loaded nowhere anew"
     fresh.run("import importlib, mylib; importlib.reload(mylib); from mylib import f")
+    assert fresh.run("%%gpu\nf()").result == "2002", "as it was loaded here"
+    file.write_text("def f(): return 30003\n")
+    fresh.run("del sys.modules['mylib']; from mylib import f")
     assert "%gpu restart" in fresh.run("%%gpu\nf()").error
     assert "starts a new one" in fresh.run("%gpu restart").text()
     wait_for(lambda: process_is_gone(pid), what="the companion's end")
-    assert fresh.run("%%gpu\nf(), values").result == "(2002, {'a': [1]})"
+    assert fresh.run("%%gpu\nf(), values").result == "(30003, {'a': [1]})"
     assert companion_pid(fresh) != pid
     fresh.run("%%gpu\nlock = __import__('threading').Lock()")
     assert "%gpu restart --force" in fresh.run("%gpu restart").traceback
