@@ -72,7 +72,8 @@ def _of_errors(ns: dict[str, Any]) -> list[Any]:
 def errors_from(values: Collection[Any]) -> list[BaseException]:
     """Return the exceptions among these values, and those that they came from."""
     found: dict[int, BaseException] = {}
-    left = [value for value in values if isinstance(value, BaseException)]
+    # By type: an object may answer for its class, and a proxy of what is gone raises.
+    left = [value for value in values if issubclass(type(value), BaseException)]
     while left:
         error = left.pop()
         if id(error) not in found:
