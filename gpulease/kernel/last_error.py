@@ -7,7 +7,6 @@ that asks gets home's, and that one that does not ask finds no older one.
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -15,7 +14,7 @@ from typing import Any
 from gpulease.errors import GPULeaseError
 from gpulease.kernel.outputs import CARRIER
 from gpulease.kernel.remote_error import RemoteError
-from gpulease.transfer.values.state.last_error import frames_of
+from gpulease.transfer.values.state.last_error import current, frames_of
 
 _ASKS = re.compile(r"(?<!\w)(?:last_(?:value|type|traceback|exc)|print_last|post_mortem|pm)(?!\w)")
 _MODULE = "gpulease.transfer.values.state.last_error"
@@ -45,11 +44,11 @@ class LastError:
 
     def told(self) -> None:
         """The companion ran the lines of ``for_away``."""
-        self._there = _now()
+        self._there = current()
 
     def tidy(self) -> None:
         """A home cell ended: keep no error, and no frames of it, that nobody can ask for."""
-        if self._there is not None and self._there is not _now():
+        if self._there is not None and self._there is not current():
             self._there = _UNKNOWN
 
     def as_remote(self, error: BaseException | None) -> BaseException | None:
@@ -66,14 +65,9 @@ class LastError:
         """
         if companion is not self._companion:
             self._companion, self._there = companion, None
-        error = _now()
+        error = current()
         if error is None or isinstance(error, RemoteError) or not _ASKS.search(source):
             return [] if error is self._there else [f"{_THERE}.forget({error is not None})"]
         values["last error"] = error
         frames = [tuple(frame) for frame in frames_of(error.__traceback__)]
         return [f"{_THERE}.remember({CARRIER}['last error'], {frames!r})"]
-
-
-def _now() -> BaseException | None:
-    error = getattr(sys, "last_value", None)
-    return error if isinstance(error, BaseException) else None

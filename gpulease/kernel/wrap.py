@@ -22,6 +22,7 @@ from gpulease.errors import GPULeaseError
 from gpulease.kernel.nogpu import is_about_no_gpu, no_gpu_here
 from gpulease.kernel.remote_error import remember_original, was_shown
 from gpulease.kernel.route import Route, Side, route
+from gpulease.transfer.values.state.last_error import current
 
 _SHIM = "__import__('gpulease.kernel', fromlist=['perform']).perform({})"
 TICK_SECONDS = 0.1
@@ -170,7 +171,7 @@ class Wrapper:
 
     def showtraceback(self, exc_tuple: Any = None, *args: Any, **kwargs: Any) -> None:
         """Let refusals read as sentences, and a NameError say where its name lives."""
-        raised = exc_tuple[1] if exc_tuple else sys.exc_info()[1] or _last()
+        raised = exc_tuple[1] if exc_tuple else sys.exc_info()[1] or current()
         error = self._cells.as_remote(raised)
         if error is not None and error is not raised:
             exc_tuple = type(error), error, error.__traceback__
@@ -217,11 +218,6 @@ def show_as_sentence(error: GPULeaseError) -> None:
     if error.next_step:
         lines.append(error.next_step)
     error.__dict__["_render_traceback_"] = lambda: lines
-
-
-def _last() -> BaseException | None:
-    error = getattr(sys, "last_value", None)
-    return error if isinstance(error, BaseException) else None
 
 
 def _ours(error: BaseException) -> bool:

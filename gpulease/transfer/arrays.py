@@ -12,7 +12,7 @@ import operator
 import pickle
 import sys
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Literal
 
 #: A framework's tensor over the memory of one does not say so.
 HOLDERS = (bytearray, array.array)
@@ -106,6 +106,11 @@ def span_of(owner: Any) -> tuple[int, int]:
 def address_of(owner: Any) -> int:
     """Return where the memory of an object begins."""
     return ctypes.addressof((ctypes.c_char * 0).from_buffer(owner))
+
+
+def order_of(array_: Any) -> Literal["C", "F"]:
+    """Return how an array's elements lie in memory, numpy's or a library's that is like it."""
+    return "F" if array_.flags.f_contiguous and not array_.flags.c_contiguous else "C"
 
 
 def over(address: int, size: int, keep: Any) -> Any:

@@ -45,6 +45,14 @@ def pytest_terminal_summary(terminalreporter):
 
 
 @pytest.fixture
+def pair(new_pair):
+    """Home and a companion, for a test; files that need other ones have a fixture of this name."""
+    made = new_pair(settings=UNHURRIED)
+    made.attach()
+    return made
+
+
+@pytest.fixture
 def figure():
     """Give a figure its name in what `make test-gpu` reports."""
     return FIGURES.__setitem__

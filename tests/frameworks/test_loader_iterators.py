@@ -3,7 +3,6 @@
 import pytest
 
 from gpulease.errors import GPULeaseError
-from tests.frameworks.conftest import UNHURRIED
 
 MAKE = """
 import torch
@@ -19,13 +18,6 @@ class Squares(Dataset):
 squares = Squares(6); loader = DataLoader(squares, batch_size=2, num_workers=WORKERS)
 pairs = TensorDataset(torch.ones(4, 2), torch.arange(4)); shuffled = DataLoader(pairs, 2, True)
 """
-
-
-@pytest.fixture
-def pair(new_pair):
-    made = new_pair(settings=UNHURRIED)
-    made.attach()
-    return made
 
 
 def on_both(pair, workers, side, other):

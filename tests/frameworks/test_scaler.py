@@ -3,7 +3,6 @@
 import pytest
 
 from gpulease.errors import GPULeaseError
-from tests.frameworks.conftest import UNHURRIED
 
 MAKE = """
 import torch
@@ -15,13 +14,6 @@ def step():
     opt.zero_grad(); half(); scaler.step(opt); scaler.update()
 step(); scale = scaler._scale; box = [scaler]
 """
-
-
-@pytest.fixture
-def pair(new_pair):
-    made = new_pair(settings=UNHURRIED)
-    made.attach()
-    return made
 
 
 def test_its_tensors_are_the_same(pair):

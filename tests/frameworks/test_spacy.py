@@ -3,19 +3,11 @@
 import pytest
 
 from gpulease.errors import GPULeaseError
-from tests.frameworks.conftest import UNHURRIED
 
 MAKE = (
     "import spacy\nnlp = spacy.blank('en'); nlp.add_pipe('sentencizer')\n"
     "doc = nlp('It is. It was.'); tok = doc[0]; s = doc[0:2]; lex = nlp.vocab['It']"
 )
-
-
-@pytest.fixture
-def pair(new_pair):
-    made = new_pair(settings=UNHURRIED)
-    made.attach()
-    return made
 
 
 def test_nobody_is_told_of_what_only_gpulease_holds(pair):

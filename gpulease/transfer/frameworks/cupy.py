@@ -6,8 +6,10 @@ from typing import Any
 
 import cupy
 
+from gpulease.transfer.arrays import order_of
+
 from .base import Aside, Inside, Packing, Stage
-from .host import array, order_of, refuse_shared
+from .host import array, refuse_shared
 
 
 class _CuPy(Aside):

@@ -37,8 +37,7 @@ def let_go_notes(
     registry = side.registry
     live = {oid: registry.get(oid) for oid in gone}
     live = {oid: live[oid] for oid in live if live[oid] is not None and can_pin(live[oid])}
-    # A table of our own holds what cannot be referred to weakly.
-    ours = {oid: int(registry.borrowed.get(oid) is not None) for oid in live}
+    ours = borrowed_of(live, registry)
     found = {n: oid for oid in held(live, side.ns, ours, aside) for n in sorted(gone[oid])[:1]}
     found = {name: oid for name, oid in found.items() if handled(side, use, gone[oid])}
     who = {oid: holder(live, oid, registry.borrowed.objects, aside) for oid in found.values()}

@@ -9,6 +9,8 @@ from collections.abc import Collection
 from traceback import walk_tb
 from typing import Any
 
+from gpulease.transfer.values.state.last_error import current
+
 #: More containers of results are not looked into.
 LIMIT = 20_000
 #: A result such as ``model, losses`` is held by the tuple that was shown, and by nobody else.
@@ -55,8 +57,8 @@ def _of_errors(ns: dict[str, Any]) -> list[Any]:
 
     Their code has ended: what it held nobody uses any more.
     """
-    last = vars(sys).get("last_value")
-    kept = [last] if isinstance(last, BaseException) else []
+    last = current()
+    kept = [last] if last is not None else []
     traces = {id(t): t for each in errors_from([*kept, *ns.values()]) if (t := each.__traceback__)}
     if isinstance(trace := vars(sys).get("last_traceback"), types.TracebackType):
         traces[id(trace)] = trace

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 from functools import cache
-from typing import Any, Literal
+from typing import Any
 
 from gpulease.transfer.frameworks.base import Stage, staged
 from gpulease.transfer.libraries import library
@@ -58,11 +58,6 @@ def frame(made: str, values: Any) -> Any:
     from . import frames
 
     return frames.host(made, values)
-
-
-def order_of(obj: Any) -> Literal["C", "F"]:
-    """Return how an array's elements lie in memory."""
-    return "F" if obj.flags.f_contiguous and not obj.flags.c_contiguous else "C"
 
 
 def sized(obj: Any) -> list[tuple[int, int]]:

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from gpulease.transfer.arrays import byte_bounds
+from gpulease.transfer.arrays import byte_bounds, order_of
 from gpulease.transfer.frameworks.base import Aside, Inside, Packing, Stage
 
-from . import array, order_of, refuse_shared
+from . import array, refuse_shared
 
 
 class HostArray(np.ndarray):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from gpulease.transfer.arrays import order_of
 from gpulease.transfer.frameworks.unsaid import unsaid
 from gpulease.transfer.libraries import library
 
@@ -63,8 +64,7 @@ def _is_theirs_alone(base: Any) -> bool:
 
 def shell_of(array: Any) -> tuple[Any, ...]:
     """Return what ``make`` needs for an empty one."""
-    order = "F" if array.flags.f_contiguous and not array.flags.c_contiguous else "C"
-    return array.shape, array.dtype, order, type(array)
+    return array.shape, array.dtype, order_of(array), type(array)
 
 
 def make(shape: tuple[int, ...], dtype: Any, order: Any, cls: type) -> Any:

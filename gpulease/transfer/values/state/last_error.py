@@ -70,13 +70,19 @@ class _Elsewhere(dict[str, Any]):
         return "<stayed on the side where the error was raised>"
 
 
+def current() -> BaseException | None:
+    """Return the error that is remembered here."""
+    error = vars(sys).get("last_value")  # asked as an attribute, it may explain itself
+    return error if isinstance(error, BaseException) else None
+
+
 def last_error(names: Mapping[str, Any]) -> tuple[BaseException | str, list[Frame]] | None:
     """Return the error that is remembered here, and its frames; None where there is none.
 
     Where it has a name among these, that name stands for it.
     """
-    error = vars(sys).get("last_value")
-    if not isinstance(error, BaseException):
+    error = current()
+    if error is None:
         return None
     name = next((name for name, value in names.items() if value is error), None)
     return name or error, frames_of(vars(sys).get("last_traceback"))
