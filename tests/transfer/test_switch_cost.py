@@ -1,6 +1,7 @@
 """What a switch looks at: work follows what the cell touches, not what the notebook holds."""
 
 import contextlib
+import gc
 import sys
 
 import pytest
@@ -293,3 +294,19 @@ def test_a_group_of_many_roots_is_gone_through_once():
     survey.by_root = Counted(survey.by_root)
     assert side.closure(["name0"], survey, reads=True) == set(found.roots)
     assert len(looked) == 1
+
+
+def test_the_collector_looks_through_the_notebook_only_for_what_somebody_may_hold(
+    pair, monkeypatch
+):
+    """It goes through all objects of the process, which takes a second in a large notebook."""
+    looks, collect = [], gc.collect
+    monkeypatch.setattr(gc, "collect", lambda: looks.append(collect()))
+    pair.home("class Box: pass\nbox = Box(); box.parts = parts = [1]; box.lazy = (n for n in 'ab')")
+    pair.gpu("parts.append(2); box.step = 1")
+    pair.home("assert box.parts is parts == [1, 2]")
+    assert not looks and not pair.last.notes
+    pair.home("import sys; box.parts = [3]; sys.held = box.parts")
+    pair.gpu("box = Box(); box.parts = [4]")
+    pair.home("assert box.parts == [4]; del sys.held")
+    assert looks

@@ -59,7 +59,8 @@ def held_parts(
             owners[name] = set(before[name]) - tops
             parts |= before[name]
     before.clear()
-    if not any(owners.values()):
+    wanted = set().union(*owners.values())
+    if not wanted:
         return {}
     new = _parts(ns[name] for name in owners if name in ns).keys()
 
@@ -69,7 +70,7 @@ def held_parts(
             return set()
         return {
             key
-            for key in parts  # its items would be held once more
+            for key in wanted  # the parts themselves would be held once more
             if sys.getrefcount(parts[key]) > known[key] + _OURS
             and key not in new
             and _counts(parts[key])
