@@ -305,7 +305,8 @@ def test_the_collector_looks_through_the_notebook_only_for_what_somebody_may_hol
     pair.home("class Box: pass\nbox = Box(); box.parts = parts = [1]; box.lazy = (n for n in 'ab')")
     pair.gpu("parts.append(2); box.step = 1")
     pair.home("assert box.parts is parts == [1, 2]")
-    assert not looks and not pair.last.notes
+    assert not looks
+    assert not pair.last.notes
     pair.home("import sys; box.parts = [3]; sys.held = box.parts")
     pair.gpu("box = Box(); box.parts = [4]")
     pair.home("assert box.parts == [4]; del sys.held")
