@@ -2,13 +2,14 @@
 
 Each side has a memory file in which it puts pieces, and the other side's, from which it takes
 them.  The receiver says into which slot a piece goes, so that it alone bounds what is on its way.
-Neither file is mapped: a peer that cuts its file short is a short read, and ends no process.  It
-knows no messages; both ends are the wire's thread's.
+Both are mapped, and sealed against being cut short, for to read what was cut off ends a process.
+It knows no messages; both ends are the wire's thread's.
 """
 
 from __future__ import annotations
 
 import fcntl
+import mmap
 import os
 import socket
 import struct
@@ -20,6 +21,8 @@ from dataclasses import dataclass
 PIECE = 2**20
 #: Pieces that may be on their way to one side: few enough to stay in a processor's cache.
 SLOTS = 8
+_SIZE = SLOTS * PIECE
+_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 #: Messages that are taken before the wire's other connections have their turn.
 _TURN = 16
 _FORM = struct.Struct("<BQQQQQ")
@@ -53,23 +56,32 @@ class Said:
 
 
 def new_file() -> int:
-    """Return a memory file for the pieces that this process gives."""
-    return os.memfd_create("gpulease-lane", os.MFD_CLOEXEC)
+    """Return a memory file for the pieces that this process gives; raises ``OSError``."""
+    file = os.memfd_create("gpulease-lane", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.ftruncate(file, _SIZE)
+    fcntl.fcntl(file, fcntl.F_ADD_SEALS, _SEALS)
+    return file
 
 
-def is_memory(file: int) -> bool:
-    """Say whether this is memory: to read anything else might take for ever."""
+def may_be_mapped(file: int) -> bool:
+    """Say whether this is memory of a lane's size that nobody can cut short.
+
+    Nor is it in the system's own huge pages, of which there may be none when it is read.
+    """
     try:
-        fcntl.fcntl(file, fcntl.F_GET_SEALS)
-    except OSError:
+        seals = fcntl.fcntl(file, fcntl.F_GET_SEALS)
+    except OSError:  # a pipe, say, or a file on a disk
         return False
-    return True
+    if os.fstatvfs(file).f_bsize != mmap.PAGESIZE:
+        return False
+    return bool(seals & fcntl.F_SEAL_SHRINK) and os.fstat(file).st_size == _SIZE
 
 
 class Lane:
     """One end.  ``connection`` keeps messages apart (SEQPACKET); ``mine`` and ``theirs`` are files.
 
-    The peer was proved before: see ``near``.
+    The peer was proved before: see ``near``.  To copy from and into mapped memory takes a third of
+    the time that reading and writing the files takes.  Raises ``OSError`` where they cannot be.
     """
 
     def __init__(self, connection: socket.socket, mine: int, theirs: int) -> None:
@@ -77,15 +89,20 @@ class Lane:
         self._connection = connection
         self._mine = mine
         self._theirs = theirs
+        self._put = memoryview(mmap.mmap(mine, _SIZE))
+        self._took = memoryview(mmap.mmap(theirs, _SIZE, prot=mmap.PROT_READ))
         self._free = list(range(SLOTS))
+        self._has_memory: set[int] = set()
 
     def fileno(self) -> int:
         """Return what to poll."""
         return self._connection.fileno()
 
     def close(self) -> None:
-        """Close the connection and both files."""
+        """Close the connection and both files, and let go of their memory."""
         self._connection.close()
+        for view in (self._put, self._took):
+            view.release()
         os.close(self._mine)
         os.close(self._theirs)
 
@@ -107,13 +124,10 @@ class Lane:
         """Copy what was given to where it stays, if it is still wanted, and free its slot."""
         if said.slot >= SLOTS or said.slot in self._free:
             raise LaneError("a slot that was not asked for")
-        if into is not None and into.nbytes:
-            try:
-                got = os.preadv(self._theirs, [into], said.slot * PIECE)
-            except OSError as error:
-                raise LaneError(str(error)) from None
-            if got != into.nbytes:
-                raise LaneError("a piece that is not there")
+        if into is not None:
+            if into.nbytes > PIECE:
+                raise LaneError("a piece that is too long")
+            into[:] = self._took[said.slot * PIECE :][: into.nbytes]
         self._free.append(said.slot)
 
     # ---- the giver
@@ -122,12 +136,13 @@ class Lane:
         """Copy a piece into its slot."""
         if slot >= SLOTS or data.nbytes > PIECE:
             raise LaneError("a slot that does not exist")
-        try:
-            written = os.pwritev(self._mine, [data], slot * PIECE)
-        except OSError as error:
-            raise LaneError(str(error)) from None
-        if written != data.nbytes:
-            raise LaneError("no memory for a piece")
+        if slot not in self._has_memory:
+            try:  # to write where no memory can be had ends a process
+                os.posix_fallocate(self._mine, slot * PIECE, PIECE)
+            except OSError as error:
+                raise LaneError(f"no memory for a piece: {error}") from None
+            self._has_memory.add(slot)
+        self._put[slot * PIECE :][: data.nbytes] = data
 
     def given(self, asked: Said, length: int | None) -> None:
         """Tell that a piece is in its slot, or (None) that it is withdrawn."""

@@ -18,7 +18,7 @@ import socket
 import struct
 from dataclasses import dataclass, field
 
-from gpulease.wire.lane import Lane, is_memory, new_file
+from gpulease.wire.lane import Lane, may_be_mapped, new_file
 
 log = logging.getLogger(__name__)
 
@@ -78,9 +78,15 @@ class Listening:
             log.warning("a stranger at the door of a transfer wire was sent away")
             caller.close()
             return None
-        mine = new_file()
-        lane = Lane(caller, mine, theirs)
-        if not _say(caller, self.meeting.answer, mine):
+        try:
+            mine = new_file()
+        except OSError as error:
+            log.info("transfer wire: no shared memory here: %s", error)
+            caller.close()
+            os.close(theirs)
+            return None
+        lane = _lane(caller, mine, theirs)
+        if lane is not None and not _say(caller, self.meeting.answer, mine):
             lane.close()
             return None
         return lane
@@ -121,12 +127,24 @@ class Calling:
         if theirs is None:
             self.close()
             return None
-        return Lane(self._connection, self._mine, theirs)
+        return _lane(self._connection, self._mine, theirs)
 
     def close(self) -> None:
         """Hang up."""
         self._connection.close()
         os.close(self._mine)
+
+
+def _lane(connection: socket.socket, mine: int, theirs: int) -> Lane | None:
+    """Return the lane, or hang up where its memory cannot be had."""
+    try:
+        return Lane(connection, mine, theirs)
+    except OSError as error:
+        log.info("transfer wire: no shared memory here: %s", error)
+        connection.close()
+        os.close(mine)
+        os.close(theirs)
+        return None
 
 
 def _socket() -> socket.socket:
@@ -160,7 +178,7 @@ def _heard(connection: socket.socket, word: str) -> int | None:
     for level, kind, content in passed:
         if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
             files.frombytes(content[: len(content) - len(content) % files.itemsize])
-    if hmac.compare_digest(data, word.encode()) and len(files) == 1 and is_memory(files[0]):
+    if hmac.compare_digest(data, word.encode()) and len(files) == 1 and may_be_mapped(files[0]):
         return files[0]
     for file in files:
         os.close(file)

@@ -1,5 +1,7 @@
 """Large blobs through shared memory: right, bounded, and by the wire where it breaks."""
 
+import errno
+import fcntl
 import os
 import socket
 import threading
@@ -10,7 +12,7 @@ import pytest
 from gpulease.channel.curve import new_keys
 from gpulease.errors import GPULeaseError
 from gpulease.wire.connection import Wire
-from gpulease.wire.lane import PIECE, SLOTS, Lane, LaneError, Said, new_file
+from gpulease.wire.lane import PIECE, SLOTS, Lane, LaneError, Said, may_be_mapped, new_file
 from gpulease.wire.memory import fresh
 from gpulease.wire.message import Message, header
 from tests.helpers import wait_for
@@ -97,23 +99,20 @@ def test_two_messages_share_it(ends: Ends) -> None:
 def breaks(lane: Lane, how: str, at: int) -> None:
     """Let a lane break at its piece number ``at``."""
     count = 0
-    original: Callable = getattr(lane, {"cut": "put"}.get(how, how))
+    original: Callable = getattr(lane, how)
 
     def broken(*args: object) -> None:
         nonlocal count
         count += 1
-        if count > at and how != "cut":
-            raise LaneError("broken by the test")
-        if count <= at + 1:  # what is put after the cut would fill the file up with zeros
-            original(*args)
         if count > at:
-            os.ftruncate(lane._mine, 0)
+            raise LaneError("broken by the test")
+        original(*args)
 
-    setattr(lane, {"cut": "put"}.get(how, how), broken)
+    setattr(lane, how, broken)
 
 
 @pytest.mark.parametrize("at", [0, 1, SLOTS, PIECES - 1])
-@pytest.mark.parametrize("how", ["put", "take", "cut", "given"])
+@pytest.mark.parametrize("how", ["put", "take", "given"])
 def test_a_lane_that_breaks_at_any_piece_loses_nothing(ends: Ends, how: str, at: int) -> None:
     lane = ends.lane(ends.client if how == "take" else ends.server)
     assert lane is not None
@@ -124,6 +123,19 @@ def test_a_lane_that_breaks_at_any_piece_loses_nothing(ends: Ends, how: str, at:
     assert ends.send(blob) == blob, "and the wire goes on without it"
     assert ends.lane(ends.client) is None
     assert ends.lane(ends.server) is None
+
+
+def test_where_no_memory_can_be_had_for_a_piece_the_wire_goes_on(
+    ends: Ends, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To write there all the same would end the process."""
+
+    def full(*_args: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    assert ends.bring() == ends.blob
+    assert ends.by_wire == PIECES
 
 
 def test_a_server_that_cannot_be_met_is_as_good_without_a_lane(ends: Ends) -> None:
@@ -218,6 +230,37 @@ def test_only_a_slot_that_was_asked_for_is_read(
     if slot:
         with pytest.raises(LaneError):
             lane.put(slot, memoryview(b"abc"))
+
+
+def test_nobody_can_cut_a_lane_short(pair: tuple[Lane, socket.socket, int]) -> None:
+    """To read what was cut off would end the process."""
+    _, _, file = pair
+    for size in (0, PIECE, 2 * SLOTS * PIECE):
+        with pytest.raises(PermissionError):
+            os.ftruncate(file, size)
+    with pytest.raises(PermissionError):
+        fcntl.fcntl(file, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE)
+
+
+@pytest.mark.parametrize("seals", [0, fcntl.F_SEAL_GROW, fcntl.F_SEAL_WRITE])
+@pytest.mark.parametrize("size", [0, SLOTS * PIECE])
+def test_what_could_be_cut_short_is_not_mapped(seals: int, size: int) -> None:
+    file = os.memfd_create("other", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.ftruncate(file, size)
+    fcntl.fcntl(file, fcntl.F_ADD_SEALS, seals)
+    assert not may_be_mapped(file)
+    fcntl.fcntl(file, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
+    assert may_be_mapped(file) == bool(size)
+    os.close(file)
+
+
+def test_memory_in_the_systems_huge_pages_is_not_mapped() -> None:
+    """There may be none when it is read, which would end the process."""
+    file = os.memfd_create("h", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING | os.MFD_HUGETLB)
+    os.ftruncate(file, SLOTS * PIECE)
+    fcntl.fcntl(file, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
+    assert not may_be_mapped(file)
+    os.close(file)
 
 
 def test_fresh_memory_is_a_byte_array_of_its_size() -> None:

@@ -1,5 +1,7 @@
 """Who may share memory with a wire: its own other end, and nobody else."""
 
+import errno
+import mmap
 import os
 import select
 import socket
@@ -81,6 +83,33 @@ def test_who_listens_in_place_of_the_client_gets_no_lane() -> None:
     assert lane is not None
     for each in (lane, thief, home):
         each.close()
+
+
+def test_memory_that_could_be_cut_short_is_no_lane(listening: Listening) -> None:
+    file = os.memfd_create("other", os.MFD_CLOEXEC)
+    os.ftruncate(file, os.fstat(new := new_file()).st_size)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as one:
+        one.connect("\0" + listening.meeting.name)
+        socket.send_fds(one, [listening.meeting.call.encode()], [file])
+        assert listening.hear(caller(listening)) is None
+    os.close(file)
+    os.close(new)
+
+
+def test_without_memory_for_it_there_is_no_lane(
+    listening: Listening, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calling = Calling(listening.meeting)
+    one = caller(listening)
+
+    def none(*_args: object, **_options: object) -> None:
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    before = open_files()
+    monkeypatch.setattr(mmap, "mmap", none)
+    assert listening.hear(one) is None
+    assert calling.hear() is None
+    assert open_files() < before, "nothing is left open"
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 9])
