@@ -222,7 +222,8 @@ class Waiter:
         asked = attachment.view.get("asked_class") or held
         mine = self._link.mine()
         count, nodes = options.count or options.nodes or 1, options.nodes or 1
-        if mine is not None and (count > mine["count"] or nodes not in (1, mine.get("nodes", 1))):
+        most = 0 if mine is None else max(mine["count"], mine.get("asked_count", 0))
+        if mine is not None and (count > most or nodes not in (1, mine.get("nodes", 1))):
             raise GPULeaseError(
                 "other_lease",
                 f"This server holds {amount(held, mine['count'], mine.get('nodes', 1))}, and the "

@@ -51,7 +51,7 @@ def answer(ask: Ask, snapshot: Snapshot, lease_id: str, ticket: tuple[datetime, 
     project = charged_to(ask, gpu_class, snapshot)
     theirs = queue.by_person(snapshot).get(ask.user, ())
     mine = sorted([lease for lease in theirs if lease.server == ask.server], key=queue.order)
-    standing = [lease for lease in mine if lease.state is not LeaseState.DRAINING]
+    standing = [lease for lease in mine if _goes_on(lease, snapshot)]
     for lease in standing:
         if _serves(lease, gpu_class, ask):
             return Answer(lease)
@@ -299,6 +299,14 @@ def _other_lease(lease: Lease, gpu_class: GPUClass) -> GPULeaseError:
         numbers={"lease": lease.id},
         status=409,
     )
+
+
+def _goes_on(lease: Lease, snapshot: Snapshot) -> bool:
+    """Whether a lease is there for its holder's cells: it does not leave, or only changes."""
+    if lease.state is not LeaseState.DRAINING:
+        return True
+    over = lease.hard_end is not None and snapshot.now >= lease.hard_end
+    return lease.becomes is not None and not over
 
 
 def _can_be_called_back(lease: Lease, snapshot: Snapshot) -> bool:

@@ -124,6 +124,17 @@ def test_a_cell_that_asks_for_more_than_is_held_says_so(stage: Stage, kernel: Ho
     assert kernel.run("%%gpu\npass").ok
 
 
+def test_a_cell_that_asks_for_what_was_granted_runs_on_what_is_left_of_it(
+    stage: Stage, kernel: HomeKernel
+) -> None:
+    """Others needed some of its GPUs, and the notebook still says how many it wants."""
+    stage.on_ask = lambda lease: stage.grant(lease["id"], count=2, asked_count=3)
+    assert away(kernel, kernel.run("%%gpu --count 3 --min-count 1\nimport os; os.getpid()"))
+    assert kernel.run("%%gpu --count 3 --min-count 1\n1").result == "1"
+    more = kernel.run("%%gpu --count 4\n1")
+    assert "the cell asks for 4" in more.traceback
+
+
 def test_a_class_that_is_not_offered_is_no_reason_to_return_a_gpu(
     stage: Stage, kernel: HomeKernel
 ) -> None:

@@ -7,12 +7,13 @@ import pytest
 from gpulease.errors import GPULeaseError
 from gpulease.policy import lifecycle
 from gpulease.policy.asking import Ask, answer
-from gpulease.policy.model import Device, EndReason, LeaseState, Start
+from gpulease.policy.model import Device, EndReason, LeaseState, Shape, Start
 from gpulease.policy.planner import plan
 from gpulease.policy.pods import ClusterQueue, PodAsk, QueueEngine
 from tests.policy.build import (
     NOW,
     active,
+    at,
     cards,
     draining,
     policy,
@@ -95,6 +96,18 @@ def test_a_nomination_that_lapsed_is_none():
 @pytest.mark.parametrize("why", [EndReason.FORCED, EndReason.EXPIRED, EndReason.FAILED])
 def test_what_an_admin_or_the_clock_ended_is_not_taken_back(why):
     assert asked(snapshot([draining(1, end_reason_wanted=why, **MINE)])).new
+
+
+@pytest.mark.parametrize(("left", "new"), [(60, False), (0, True)])
+def test_an_ask_while_a_lease_gives_a_part_is_for_what_it_goes_on_as(left, new):
+    """Without this a cell that runs meanwhile has a second request, and the person two leases."""
+    mine = draining(
+        1, devices=("GPU-0", "GPU-1"), count=2, min_count=1, becomes=Shape("t4", ("GPU-0",)),
+        end_reason_wanted=EndReason.PREEMPTED, nominated_for="r9", hard_end=at(left), **MINE,
+    )  # fmt: skip
+    got = asked(snapshot([mine, request(9)], 2), replace(ASK, count=2))
+    assert (got.new, got.changed) == (new, False)
+    assert new or got.lease == mine
 
 
 def test_asking_twice_during_a_drain_under_pressure_is_one_request():
