@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 
 from gpulease.errors import GPULeaseError
@@ -79,6 +79,27 @@ class CellOptions:
     min_count: int | None = None
     at_least: int | None = None
     help: bool = False
+
+    def with_defaults(self, given: CellOptions, *, wait: float | None) -> CellOptions:
+        """Return these options, with a notebook's own where they say nothing.
+
+        How many GPUs, on how many nodes, and with how few it can go on belong together.
+        """
+        found = self
+        if self.count is None and self.nodes is None:
+            found = replace(
+                found,
+                count=given.count,
+                nodes=given.nodes,
+                min_count=self.min_count or given.min_count,
+                at_least=self.at_least or (None if self.gpu_class else given.at_least),
+            )
+        return replace(
+            found,
+            wait=wait if self.wait is None else self.wait,
+            seconds=given.seconds if self.seconds is None else self.seconds,
+            project=given.project if self.project is None else self.project,
+        )
 
     def of_the_request(self) -> list[str]:
         """Return those given that say what is asked for, as they are typed."""

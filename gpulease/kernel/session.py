@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +17,7 @@ from gpulease.kernel.cells import GPUCells
 from gpulease.kernel.completion import Completion
 from gpulease.kernel.connect import LocalSupervisor, read_connection
 from gpulease.kernel.gate import Gate
+from gpulease.kernel.giving_way import give_way
 from gpulease.kernel.options import HELP, CellOptions, parse_duration, parse_options
 from gpulease.kernel.parts import Parts
 from gpulease.kernel.relay import say
@@ -220,17 +220,10 @@ class Session(Parts):
         self.gate.both_at_home(way.both)
 
     def _give_way(self) -> None:
-        """A run of a whole notebook leaves a GPU that a person waits for between two cells.
-
-        It asks again at once, and goes on when there is one: nobody else is hurried for it.
-        """
-        lease = self.link.mine()
-        if not self.unattended or lease is None or lease["state"] != "warned":
-            return
-        if lease["reason"] == "preempted":
+        if self.unattended:
             try:
-                self.link.departure.give_back()
-            except GPULeaseError as error:  # what cannot come home is parked when the drain ends
+                give_way(self.link, self.inbox)
+            except GPULeaseError as error:
                 say(self.shell, error.sentence)
 
     def run_here(self, body: str) -> None:
@@ -244,15 +237,7 @@ class Session(Parts):
 
     def options(self, line: str) -> CellOptions:
         """Parse a ``%%gpu`` line with this notebook's settings (``%gpu config``) behind it."""
-        found, given = parse_options(line), self.defaults
-        if found.count is None and found.nodes is None:  # they belong together
-            found = replace(found, count=given.count, nodes=given.nodes)
-        return replace(
-            found,
-            wait=self.default_wait if found.wait is None else found.wait,
-            seconds=given.seconds if found.seconds is None else found.seconds,
-            project=given.project if found.project is None else found.project,
-        )
+        return parse_options(line).with_defaults(self.defaults, wait=self.default_wait)
 
     def before_home(self, way: Route) -> None:
         """Pass the gate (``wrap.Cells``)."""

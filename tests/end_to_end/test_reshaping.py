@@ -78,3 +78,45 @@ def test_a_notebook_goes_on_with_fewer_gpus_and_grows_at_its_persons_word(shared
             assert "[1, 2, 3, 4]" in (await first.run("%%gpu\nprint(kept)")).text
 
     asyncio.run(test())
+
+
+def test_a_run_gives_a_person_one_of_its_gpus_and_goes_on_with_the_others(shared: RunningDemo):
+    work = [f"%%gpu\nimport time\ntime.sleep(2)\nkept.append({number})" for number in range(10)]
+    shared.write_notebook("student2", "many.ipynb", ["kept = []", *work, "print(kept)"])
+
+    async def test():
+        async with Browser(shared.url) as other, at_work(shared, "student") as person:
+            await other.log_in("student2", "student2")
+            await other.open_service()
+            asked = {"notebook": "many.ipynb", "count": 3, "min_count": 1}
+            (run,) = (await other.service_api("POST", "runs", asked))["items"]
+
+            async def of_run() -> list[dict]:
+                leases = (await other.service_api("GET", "leases"))["items"]
+                return [each for each in leases if each["server"] == run["server"]]
+
+            def lease_with(count: int):
+                async def there() -> bool:
+                    found = [(each["state"], each["count"]) for each in await of_run()]
+                    return found == [("active", count)]
+
+                return there
+
+            await wait_for_async(lease_with(3), LONG, "it has all three", every=0.5)
+            await person.run("%gpu request")
+            await has(person, 1)
+            await wait_for_async(lease_with(2), LONG, "it goes on with two", every=0.5)
+
+            async def ended() -> dict | None:
+                found = await other.service_api("GET", f"runs/{run['id']}")
+                return found if found["state"] == "ended" else None
+
+            done = await wait_for_async(ended, LONG, "it ended", every=1.0)
+            assert (done["outcome"], done["attempt"]) == ("succeeded", 1), done
+            told = (await other.service_api("GET", f"runs/{run['id']}/events"))["items"]
+            whats = [each["what"] for each in told]
+            assert (whats.count("gpu"), whats.count("gpu_changed")) == (1, 1), told
+            (changed,) = [each for each in told if each["what"] == "gpu_changed"]
+            assert changed["note"] == "Somebody with a prior claim needed some of its GPUs."
+
+    asyncio.run(test())

@@ -52,6 +52,56 @@ def test_a_runs_busy_lease_gives_way_to_a_person_and_to_nobody_else():
     assert not steps([active(1, "GPU-0"), request(2)], Warn, evidence={"r1": busy()})
 
 
+def big(number, first, devices, least, **changed):
+    held = tuple(f"GPU-{first + n}" for n in range(devices))
+    return active(
+        number,
+        devices=held,
+        count=devices,
+        min_count=least,
+        batch=True,
+        hard_end=at(9999),
+        **changed,
+    )
+
+
+@pytest.mark.parametrize(
+    ("sizes", "least", "wanted", "left"),
+    [
+        ([4], 1, 1, [3]),
+        ([4], 1, 3, [1]),
+        ([4], 1, 4, [0]),  # it cannot live with none
+        ([4], 3, 2, [0]),
+        ([4], 0, 1, [0]),  # it asked for four, and no fewer
+        ([2, 2], 1, 2, [1, 1]),  # both go on
+        ([2, 2], 1, 3, [0, 1]),  # the second gives no more than is lacking
+        ([2, 2], 1, 4, [0, 0]),
+        ([1, 3], 1, 1, [1, 2]),  # whoever can become smaller does, before another one leaves
+    ],
+)
+def test_a_run_gives_a_person_no_more_than_is_lacking_where_it_can_live_with_fewer(
+    sizes, least, wanted, left
+):
+    runs = [big(n, sum(sizes[:n]), size, least) for n, size in enumerate(sizes)]
+    person = request(9, count=wanted)
+    many = sum(sizes)
+    terms = replace(WAITS, classes=tuple(replace(c, max_count=8) for c in WAITS.classes))
+    seen = {run.id: busy() for run in runs}
+    warns = steps([*runs, person], Warn, many, seen, document=terms)
+    now = {x.id: len(x.devices) for x in runs}
+    for found in warns.values():
+        assert found.reason == ("preempted_in_part" if found.becomes else "preempted")
+        now[found.lease_id] = len(found.becomes.devices) if found.becomes else 0
+    assert list(now.values()) == left
+
+
+def test_a_run_that_asked_for_steps_of_a_card_becomes_one():
+    """Parts of one card: it goes on with a step that its class has."""
+    run = big(0, 0, 7, 4, steps=(4,))
+    warns = steps([run, request(9, count=2)], Warn, 7, {"r0": busy()})
+    assert len(warns["r0"].becomes.devices) == 4
+
+
 def test_a_run_keeps_its_gpu_for_its_minimum_runtime_and_while_another_is_free():
     young = active(1, "GPU-0", batch=True, active_since=at(-OUTS.minimum_runtime + 1))
     assert not steps([young, request(2)], Warn, evidence={"r1": busy()})

@@ -169,6 +169,22 @@ def test_a_run_that_handed_its_gpu_back_says_for_what_it_was_warned(moves, said)
     assert said in left.note if said else left.note == ""
 
 
+def test_a_run_that_goes_on_with_fewer_gpus_says_when_and_why():
+    lease = active(1)
+    moves = [
+        ("preempted_in_part", "active", "warned"), ("preempted_in_part", "warned", "draining"),
+        ("reshaped", "draining", "queued"), ("starting", "queued", "starting"),
+    ]  # fmt: skip
+    history = [
+        TransitionRecord(lease.id, n, at(n), "planner", why, source, target, 1, "")
+        for n, (why, source, target) in enumerate(moves)
+    ]
+    run = Run(id="r1", user="stu", notebook="a.ipynb", created=at(0))
+    came, changed = gpus.rows(run, lease, history, "")
+    assert (came.what, changed.what, changed.at) == ("gpu", "gpu_changed", at(2))
+    assert changed.note == "Somebody with a prior claim needed some of its GPUs."
+
+
 async def test_only_their_own_runs_are_there_for_people(site):
     (run,) = await submit(stu(site))
     eve = site.client(site.hub.page_token("eve"))

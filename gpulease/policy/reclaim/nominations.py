@@ -6,7 +6,7 @@ order: what leaves anyway, what is idle, what is held over quota (``over_quota``
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Set
+from collections.abc import Hashable, Mapping, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -21,7 +21,7 @@ from gpulease.policy.reclaim.doubts import Doubts
 from gpulease.policy.reclaim.givers import Givers
 from gpulease.policy.reclaim.loans import Useful
 from gpulease.policy.reclaim.over_quota import Borrowed
-from gpulease.policy.reclaim.places import Places
+from gpulease.policy.reclaim.places import NodeChoice, Places
 from gpulease.policy.reclaim.promises import Promises
 from gpulease.policy.reclaim.unused import why_idle
 from gpulease.policy.reclaim.wants import Asking, Wants, wants_by_pool
@@ -109,6 +109,9 @@ class _Supply:
         runs = [x for x in leases if x.batch and x not in idle and gives_way(x, snapshot)]
         runs.sort(key=self._most_idle_first)
         self._runs = Givers(runs if reclaims else (), devices)
+        self._is_run = {run.id: run for run in runs}
+        spares = [_part(run, run.giving_up(run.spares)) for run in runs if run.spares]
+        self._spares = Givers(spares if reclaims else (), devices)
 
     def take_own(self, want: Unmet) -> None:
         """Give a request what already leaves in its name."""
@@ -159,19 +162,39 @@ class _Supply:
                 break
 
     def take_of_runs(self, wants: Wants) -> set[str]:
-        """Ask leases of runs to leave, used or not, for requests of people."""
+        """Ask leases of runs to leave, used or not, for requests of people.
+
+        Where what runs can live without is enough, none of them leaves whole.
+        """
         found: set[str] = set()
         for want in wants if self._runs else ():
             if want.request.batch or self._is_done(want):
                 continue
             self._settle(want)
-            helping, enough = self._enough(self._runs, want)
+            helping, enough = self._enough(self._spares, want)
+            if not enough:
+                helping, enough = self._enough(self._runs, want)
             for lease in helping if enough else ():
-                self._take(lease, want)
+                self._take_of_run(lease, want)
                 found.add(lease.id)
             if not self._runs:
                 break
         return found
+
+    def _take_of_run(self, given: Lease, want: Unmet) -> None:
+        """Take what is given of a lease, or the fewest of its devices that help as much."""
+        left, run = self._places.left(want), self._is_run[given.id]
+        lacking = self._lacking(left, given)
+        for wanted in range(1, run.spares + 1):
+            units = run.giving_up(wanted)
+            if units and self._lacking(left, part := _part(run, units)) == lacking:
+                self.parts[run.id] = units
+                given = part
+                break
+        self._take(given, want)
+
+    def _lacking(self, left: Mapping[NodeChoice, int], lease: Lease) -> dict[NodeChoice, int]:
+        return {each: max(0, n) for each, n in self._places.without(left, lease).items()}
 
     def take_over_quota(self, wants: Wants, borrowed: Borrowed) -> set[str]:
         """Ask leases to leave that others hold over quota, for those who are entitled to it."""
@@ -210,7 +233,7 @@ class _Supply:
             lease = each.lease
             if each.units < len(lease.devices) and lease.becomes is None:
                 self.parts[lease.id] = each.units
-                lease = replace(lease, devices=lease.devices[-each.units :])
+                lease = _part(lease, each.units)
             self._take(_what_it_gives(lease), want)
         return [each.lease for each in taken]
 
@@ -260,6 +283,7 @@ class _Supply:
             self._leaving.drop(lease)
             self._idle.drop(lease)
             self._runs.drop(lease)
+            self._spares.drop(lease)
             for seats in self._seats.values():
                 seats.drop(lease)
 
@@ -282,6 +306,11 @@ class _Supply:
         evidence = self._snapshot.evidence.get(lease.id)
         age = (self._snapshot.now - (lease.active_since or self._snapshot.now)).total_seconds()
         return not lease.batch, -(evidence.quiet_for if evidence else 0.0), age, queue.order(lease)
+
+
+def _part(lease: Lease, units: int) -> Lease:
+    """Return a lease with those devices only that it gives where it becomes so much smaller."""
+    return replace(lease, devices=lease.devices[-units:])
 
 
 def _what_it_gives(lease: Lease) -> Lease:

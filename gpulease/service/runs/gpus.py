@@ -14,7 +14,9 @@ from gpulease.store.runs import RunEvent
 def rows(
     run: Run, lease: Lease, history: Sequence[TransitionRecord], sentence: str
 ) -> Iterator[RunEvent]:
-    """Tell when a GPU came, and when and why it left before the run was over.
+    """Tell when a GPU came, when it went on with others, and when and why the GPU left.
+
+    What happens once the run is over is not told.
 
     ``sentence``: what is said of the lease's end.  A run that is warned hands its GPU back by
     itself, between two cells: why is then what it was warned of.
@@ -22,10 +24,20 @@ def rows(
     if lease.active_since is None:
         return
     yield RunEvent(run.id, lease.active_since, "", "gpu", "")
+    yield from _reshaped(run, history)
     if lease.ended is None or (run.ended is not None and lease.ended >= run.ended):
         return
     why = _warned_of(history) if lease.end_reason is EndReason.RETURNED else sentence
     yield RunEvent(run.id, lease.ended, "", "gpu_left", why)
+
+
+def _reshaped(run: Run, history: Sequence[TransitionRecord]) -> Iterator[RunEvent]:
+    warned = ""
+    for row in history:
+        if row.target == LeaseState.WARNED.value:
+            warned = audited(row.why)
+        elif (row.target, row.why) == (LeaseState.QUEUED.value, "reshaped"):
+            yield RunEvent(run.id, row.at, "", "gpu_changed", warned)
 
 
 def _warned_of(history: Sequence[TransitionRecord]) -> str:
