@@ -11,8 +11,9 @@ PINS := pyproject.toml constraints.txt tools/set_up.py
 # Says of which source the JupyterLab extension's bundle is.
 BUNDLE := shared-data/share/jupyter/labextensions/gpulease/source.json
 
-# A cluster waits most of the time, so two are tested at once; each takes 1.5 GiB of memory.
-CLUSTERS ?= 2
+# A cluster waits most of the time, so three are tested at once, or two where memory is short: each
+# takes 1.5 GiB, and what is tested in it as much.
+CLUSTERS ?= $(shell awk '/^MemAvailable/ {print ($$2 > 10 * 1048576 ? 3 : 2)}' /proc/meminfo)
 # What meets the hub, with a whole round over HTTP.
 HUB55 := tests/hub tests/service/test_who_is_asking.py tests/service/test_hubapi.py tests/service/test_further_hubs.py tests/service/test_several_hubs.py tests/end_to_end/test_check.py tests/end_to_end/test_two_hubs.py
 
