@@ -7,6 +7,7 @@ shows it to a reader of another language has it made anew from the catalogue of 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from string import Formatter
 from typing import Any, Protocol
 
 
@@ -53,8 +54,13 @@ class Text(str):
         return template.format_map(values) if values else template
 
     def known(self, catalogue: Catalogue) -> bool:
-        """Whether the catalogue has it."""
-        return catalogue.gettext(self._template) != self._template
+        """Whether the catalogue has it; of a text that only puts others together, has those."""
+        if catalogue.gettext(self._template) != self._template:
+            return True
+        own = "".join(words for words, *_ in Formatter().parse(self._template))
+        parts = [each for each in self._values.values() if isinstance(each, Text)]
+        only_puts = bool(parts) and not any(map(str.isalpha, own))
+        return only_puts and all(each.known(catalogue) for each in parts)
 
 
 def counted(one: str, many: str, n: int, /, **values: Any) -> Text:

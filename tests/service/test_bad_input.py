@@ -8,7 +8,10 @@ from typing import Any
 import pytest
 from tornado.httpclient import AsyncHTTPClient, HTTPResponse
 
+from gpulease.service.languages import catalogue
 from gpulease.service.rest.sockets import SupervisorSocket
+from gpulease.service.schemas import problems
+from gpulease.texts import Text
 from tests.service.kit import Peer, Server, Site, active_lease, z85_key
 
 
@@ -314,6 +317,56 @@ async def test_what_is_wrong_is_said_in_words_for_people(site, path, body, said)
     token = site.hub.token("prof", "custom:gpulease:reserve", "custom:gpulease:request")
     answer = await send(site, token, "POST", path, json.dumps(body))
     assert (answer.code, problem(answer)["detail"]) == (422, said)
+
+
+@pytest.mark.parametrize(
+    ("language", "path", "body", "said"),
+    [
+        ("de", "leases", {"count": 0}, "count: es muss mindestens 1 sein."),
+        ("fr", "leases", {"count": 0}, "count : il faut au moins 1."),
+        ("de", "leases", [], "Der Inhalt der Anfrage: es muss ein Objekt sein."),
+        (
+            "de",
+            "leases",
+            {"gpu_clas": "a"},
+            "gpu_clas: diese Angabe gibt es nicht. Meinten Sie „gpu_class“?",
+        ),
+        (
+            "de",
+            "runs",
+            {"notebook": "a.ipynb", "on_loss": "go"},
+            "on_loss: es muss 'fail' oder 'restart' sein.",
+        ),
+        (
+            "fr",
+            "reservations",
+            {**LAB, "contact": ["me"]},
+            "contact.0 : il faut une adresse électronique.",
+        ),
+    ],
+)
+async def test_what_is_wrong_is_said_in_the_readers_language(
+    site, language, path, body, said
+) -> None:
+    token = site.hub.token("prof", "custom:gpulease:reserve", "custom:gpulease:request")
+    headers = {"Accept-Language": language}
+    answer = await send(site, token, "POST", path, json.dumps(body), **headers)
+    found = problem(answer)
+    assert (answer.code, found["detail"]) == (422, said)
+    assert found["numbers"]["wrong"][0]["problem"] in said
+
+
+@pytest.mark.parametrize("language", ["de", "fr"])
+@pytest.mark.parametrize("kind", sorted(problems._WORDS))
+def test_everything_that_can_be_wrong_is_in_every_language(kind, language) -> None:
+    ctx = {
+        **dict.fromkeys(("gt", "ge", "lt", "le", "max_length", "min_length"), 2),
+        "expected": "'a', 'b' or 'c'", "pattern": "^x$",
+    }  # fmt: skip
+    words = problems.problem_of({"type": kind, "ctx": ctx})
+    assert isinstance(words, Text)
+    assert words.known(catalogue(language))
+    assert "{" not in words.told(catalogue(language))
 
 
 @pytest.mark.parametrize(

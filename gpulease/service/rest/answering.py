@@ -21,7 +21,7 @@ from gpulease.errors import PROBLEM_TYPE, GPULeaseError
 from gpulease.service.languages import answer_in, language_of, problem_in
 from gpulease.service.logs import reference
 from gpulease.service.parts import Services
-from gpulease.service.schemas.problems import near, place, problem_of
+from gpulease.service.schemas.problems import BODY, QUERY, meant, place, problem_of, sentence
 from gpulease.service.schemas.queries import PageQuery
 
 log = logging.getLogger(__name__)
@@ -178,7 +178,7 @@ class Answers(RequestHandler):
         try:
             return reader(model).validate_python(found)
         except ValidationError as error:
-            raise _invalid("invalid_body", "The body", error, reader(model), found) from None
+            raise _invalid("invalid_body", BODY, error, reader(model), found) from None
 
     def query(self, model: type[M]) -> M:
         """Return what stands in the address's query as ``model``; nothing may stand there twice.
@@ -195,7 +195,7 @@ class Answers(RequestHandler):
         try:
             return reader(model).validate_python(single)
         except ValidationError as error:
-            raise _invalid("invalid_query", "The query", error, reader(model), single) from None
+            raise _invalid("invalid_query", QUERY, error, reader(model), single) from None
 
     def repeat_key(self) -> str:
         """Return the key by which a repeat is known, ``""`` for none.
@@ -293,11 +293,10 @@ def _invalid(
         {"member": ".".join(str(part) for part in each["loc"]), "problem": problem_of(each)}
         for each in found
     ]
-    meant = near(found[0], known)
     return GPULeaseError(
         reason,
-        f"{place(found[0]['loc'], given) or what}: {wrong[0]['problem']}.",
-        next_step=f"Did you mean {meant!r}?" if meant else "",
+        sentence(place(found[0]["loc"], given) or what, problem_of(found[0])),
+        next_step=meant(found[0], known),
         numbers={"wrong": wrong},
         status=422,
     )

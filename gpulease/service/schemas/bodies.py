@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, with_config
 from gpulease.policy.document import MAX_TEXT
 from gpulease.protocol.asks import AskBody
 from gpulease.service.schemas.problems import form
+from gpulease.texts import Text
 
 #: A Z85 text of 32 bytes, as CurveZMQ keys are written.
 Z85Key = Annotated[
@@ -45,7 +46,7 @@ class EndGroupBody(Body):
     """End every lease of a group's members: ``DELETE leases``; ``note`` is what they read."""
 
     group: Annotated[str, Field(min_length=1, max_length=255)]
-    note: Annotated[str, form(r"\S", "it must not be empty", min_length=1, max_length=500)]
+    note: Annotated[str, form(r"\S", Text("it must not be empty"), min_length=1, max_length=500)]
 
 
 class EmptyBody(Body):
@@ -74,7 +75,7 @@ class MessageBody(Body):
     """Tell the members of a group: ``POST messages``; ``group`` is "" for everybody."""
 
     group: Annotated[str, Field(max_length=255)] = ""
-    text: Annotated[str, form(r"\S", "it must not be empty", min_length=1, max_length=500)]
+    text: Annotated[str, form(r"\S", Text("it must not be empty"), min_length=1, max_length=500)]
     seconds: Annotated[float, Field(ge=60, le=7 * 86400)] = 3600.0
 
 
@@ -110,7 +111,7 @@ class SubmitBody(Body):
         str,
         form(
             r"^[^\x00]+\.ipynb$",
-            "it must be the path of a notebook (.ipynb)",
+            Text("it must be the path of a notebook (.ipynb)"),
             min_length=1,
             max_length=1000,
         ),

@@ -8,68 +8,108 @@ from typing import Any, Final
 
 from pydantic import Field, TypeAdapter
 
-from gpulease.policy.units import say_count
+from gpulease.texts import Text, counted
 
-_FORMS: dict[str, str] = {}
+#: Where something is wrong with all of it.
+BODY: Final = Text("The body")
+QUERY: Final = Text("The query")
+
+_FORMS: dict[str, Text] = {}
 
 
-def form(pattern: str, words: str, **bounds: Any) -> Any:
+def form(pattern: str, words: Text, **bounds: Any) -> Any:
     """Return the field of a text of a form, with what is said of one that has not that form."""
     _FORMS[pattern] = words
     return Field(pattern=pattern, **bounds)
 
 
-_WORDS: Final[Mapping[str, str | Callable[[Mapping[str, Any]], str]]] = {
-    "missing": "it is missing",
-    "extra_forbidden": "there is no such member",
-    "string_type": "it must be a text",
-    "bool_type": "it must be true or false",
-    "list_type": "it must be a list",
-    "dict_type": "it must be an object",
-    "model_type": "it must be an object",
-    "model_attributes_type": "it must be an object",
-    "finite_number": "it must be a finite number",
-    "greater_than": lambda ctx: f"it must be more than {ctx['gt']:g}",
-    "greater_than_equal": lambda ctx: f"it must be at least {ctx['ge']:g}",
-    "less_than": lambda ctx: f"it must be less than {ctx['lt']:g}",
-    "less_than_equal": lambda ctx: f"it must be at most {ctx['le']:g}",
-    "literal_error": lambda ctx: f"it must be {ctx['expected']}",
-    "string_pattern_mismatch": lambda ctx: _FORMS.get(
-        ctx["pattern"], f"it must have the form {ctx['pattern']}"
+def _least(ctx: Mapping[str, Any]) -> Text:
+    if ctx["min_length"] == 1:
+        return Text("it must not be empty")
+    return counted(
+        "it must have at least {n} character",
+        "it must have at least {n} characters",
+        ctx["min_length"],
+    )
+
+
+def _form(ctx: Mapping[str, Any]) -> Text:
+    words = _FORMS.get(ctx["pattern"])
+    return words or Text("it must have the form {pattern}", pattern=ctx["pattern"])
+
+
+def _one_of(ctx: Mapping[str, Any]) -> Text:
+    others, _, last = ctx["expected"].rpartition(" or ")
+    if not others:
+        return Text("it must be {expected}", expected=last)
+    return Text("it must be {others} or {last}", others=others, last=last)
+
+
+_OBJECT: Final = Text("it must be an object")
+_WORDS: Final[Mapping[str, Text | Callable[[Mapping[str, Any]], Text]]] = {
+    "missing": Text("it is missing"),
+    "extra_forbidden": Text("there is no such member"),
+    "string_type": Text("it must be a text"),
+    "bool_type": Text("it must be true or false"),
+    "list_type": Text("it must be a list"),
+    **dict.fromkeys(("dict_type", "model_type", "model_attributes_type"), _OBJECT),
+    "finite_number": Text("it must be a finite number"),
+    "greater_than": lambda ctx: Text("it must be more than {bound}", bound=f"{ctx['gt']:g}"),
+    "greater_than_equal": lambda ctx: Text("it must be at least {bound}", bound=f"{ctx['ge']:g}"),
+    "less_than": lambda ctx: Text("it must be less than {bound}", bound=f"{ctx['lt']:g}"),
+    "less_than_equal": lambda ctx: Text("it must be at most {bound}", bound=f"{ctx['le']:g}"),
+    "literal_error": _one_of,
+    "string_pattern_mismatch": _form,
+    "string_too_long": lambda ctx: counted(
+        "it must have at most {n} character",
+        "it must have at most {n} characters",
+        ctx["max_length"],
     ),
-    "string_too_long": lambda ctx: (
-        f"it must have at most {say_count(ctx['max_length'], 'character', 'characters')}"
+    "string_too_short": _least,
+    "too_long": lambda ctx: counted(
+        "it must have at most {n} entry", "it must have at most {n} entries", ctx["max_length"]
     ),
-    "string_too_short": lambda ctx: (
-        "it must not be empty"
-        if ctx["min_length"] == 1
-        else f"it must have at least {ctx['min_length']} characters"
+    "too_short": lambda ctx: counted(
+        "it must have at least {n} entry", "it must have at least {n} entries", ctx["min_length"]
     ),
-    "too_long": lambda ctx: (
-        f"it must have at most {say_count(ctx['max_length'], 'entry', 'entries')}"
+    **dict.fromkeys(
+        ("int_type", "int_from_float", "int_parsing"), Text("it must be a whole number")
     ),
-    "too_short": lambda ctx: (
-        f"it must have at least {say_count(ctx['min_length'], 'entry', 'entries')}"
-    ),
-    **dict.fromkeys(("int_type", "int_from_float", "int_parsing"), "it must be a whole number"),
     **dict.fromkeys(
         ("date_type", "date_parsing", "date_from_datetime_parsing", "date_from_datetime_inexact"),
-        "it must be a day, such as 2026-10-01",
+        Text("it must be a day, such as 2026-10-01"),
     ),
     **dict.fromkeys(
         ("datetime_type", "datetime_parsing", "datetime_from_date_parsing", "timezone_aware"),
-        "it must be a time with its offset, such as 2026-10-01T14:00:00+02:00",
+        Text("it must be a time with its offset, such as 2026-10-01T14:00:00+02:00"),
     ),
-    **dict.fromkeys(("float_type", "float_parsing"), "it must be a number"),
+    **dict.fromkeys(("float_type", "float_parsing"), Text("it must be a number")),
 }
 
 
 def problem_of(detail: Mapping[str, Any]) -> str:
     """Return what is wrong with one member; of our own rules their words alone."""
     words = _WORDS.get(str(detail["type"]))
-    if words is None:
-        return str(detail["msg"]).removeprefix("Value error, ").removesuffix(".")
-    return words if isinstance(words, str) else words(detail.get("ctx", {}))
+    if words is not None:
+        return words if isinstance(words, Text) else words(detail.get("ctx", {}))
+    # pydantic keeps the error that a rule of ours raised, and makes plain text of what it says.
+    raised = getattr(detail.get("ctx", {}).get("error"), "args", ())
+    if raised and isinstance(raised[0], Text):
+        return raised[0]
+    return str(detail["msg"]).removeprefix("Value error, ").removesuffix(".")
+
+
+def sentence(where: str, problem: str) -> Text:
+    """Return what is wrong where, as a sentence."""
+    if problem.endswith("."):
+        return Text("{where}: {problem}", where=where, problem=problem)
+    return Text("{where}: {problem}.", where=where, problem=problem)
+
+
+def meant(detail: Mapping[str, Any], reader: TypeAdapter[Any]) -> str:
+    """Return the question whether another member was meant, ``""`` where none is near."""
+    name = near(detail, reader)
+    return Text("Did you mean '{name}'?", name=name) if name else ""
 
 
 def near(detail: Mapping[str, Any], reader: TypeAdapter[Any]) -> str:

@@ -18,6 +18,7 @@ from pydantic import (
 )
 
 from gpulease.policy.model import LeaseState
+from gpulease.texts import Text
 
 #: Items of one page at most.
 PAGE_MAX = 200
@@ -25,33 +26,39 @@ PAGE_MAX = 200
 
 def _digits(value: Any) -> Any:
     if isinstance(value, str) and not (value.isascii() and value.isdecimal()):
-        raise ValueError("it must be a whole number, in digits")
+        raise ValueError(Text("it must be a whole number, in digits"))
     return value
 
 
 def _zone(value: str) -> str:
     if value not in available_timezones():
-        raise ValueError("it is no time zone")
+        raise ValueError(Text("it is no time zone"))
     return value
 
 
 def _by(value: str) -> str:
     names = value.split(",")
     if not set(names) <= GROUPS or len(set(names)) < len(names):
-        raise ValueError(f"it must be some of {', '.join(sorted(GROUPS))}, with commas")
+        raise ValueError(
+            Text("it must be some of {names}, with commas", names=", ".join(sorted(GROUPS)))
+        )
     return value
 
 
 def _written_out(value: Any) -> Any:
     """Refuse a bare number, which pydantic would take for seconds since 1970."""
     if isinstance(value, str) and not re.match(r"\d{4}-\d\d-\d\d[Tt ]", value):
-        raise ValueError("it must be a time with its offset, such as 2026-03-02T14:00:00Z")
+        raise ValueError(Text("it must be a time with its offset, such as 2026-03-02T14:00:00Z"))
     return value
 
 
 def _state(value: str) -> str:
     if value not in STATES:
-        raise ValueError(f"there is no such state; there are {', '.join(sorted(STATES - {''}))}")
+        raise ValueError(
+            Text(
+                "there is no such state; there are {names}", names=", ".join(sorted(STATES - {""}))
+            )
+        )
     return value
 
 
@@ -149,5 +156,5 @@ class UsageQuery(Query):
     @model_validator(mode="after")
     def _in_order(self) -> Self:
         if self.since is not None and self.until is not None and self.since > self.until:
-            raise ValueError("since must not be after until")
+            raise ValueError(Text("since must not be after until"))
         return self

@@ -22,14 +22,17 @@ from gpulease.policy.calendar.reservation import Reservation
 from gpulease.policy.projects import ADDRESS
 from gpulease.policy.units import parse_duration
 from gpulease.service.schemas.bodies import Body
-from gpulease.service.schemas.problems import form, problem_of
+from gpulease.service.schemas.problems import form, problem_of, sentence
+from gpulease.texts import Text
 
-_ONE_LINE = "it must be one line"
+_ONE_LINE = Text("it must be one line")
 _Line = Annotated[str, form(r"^[^\r\n\x00]*$", _ONE_LINE, max_length=200)]
 _Name = Annotated[str, form(r"^[^\r\n\x00]+$", _ONE_LINE, min_length=1, max_length=100)]
 _Person = Annotated[str, Field(min_length=1, max_length=255)]
 _Moment = Annotated[str, Field(min_length=4, max_length=32)]
-_Address = Annotated[str, form(f"^{ADDRESS}$", "it must be an e-mail address", max_length=254)]
+_Address = Annotated[
+    str, form(f"^{ADDRESS}$", Text("it must be an e-mail address"), max_length=254)
+]
 
 #: Characters of a reservation's name, and those of them that are its request's key.
 _LENGTH, OF_KEY = 20, 12
@@ -150,8 +153,11 @@ class CalendarBody(Body):
             member = ".".join(map(str, first["loc"]))
             raise GPULeaseError(
                 "bad_calendar",
-                f"An event cannot be reserved: {member}: {problem_of(first)}.",
-                next_step="Change the event, or write the reservations as YAML.",
+                Text(
+                    "An event cannot be reserved: {problem}",
+                    problem=sentence(member, problem_of(first)),
+                ),
+                next_step=Text("Change the event, or write the reservations as YAML."),
                 status=422,
             ) from None
         return bodies, found.left_out
