@@ -68,7 +68,12 @@ class Parts(ABC):
         self.files = self.link.departure.files = MirroredFiles(lambda: self.link.attachment)
         self.link.in_cell = lambda: self._depth > 0
         self.waiter = Waiter(
-            shell, self.inbox, self.link, lambda: self.default_class, lambda: self.alone
+            shell,
+            self.inbox,
+            self.link,
+            lambda: self.default_class,
+            lambda: self.alone,
+            unattended=self.unattended,
         )
         self.sources = Sources(shell)
 

@@ -56,9 +56,12 @@ class Waiter:
         link: LeaseLink,
         default_class: Callable[[], str | None],
         alone: Callable[[], bool] = lambda: False,
+        *,
+        unattended: bool = False,
     ) -> None:
         self._shell = shell
         self._alone = alone
+        self._unattended = unattended  # a run of a whole notebook
         self._inbox = inbox
         self._link = link
         self._default_class = default_class
@@ -289,7 +292,7 @@ class Waiter:
             raise self._not_ready(lease, 0.0)
         bound = lease.get("wait", DEFAULT_WAIT) if options.wait is None else options.wait
         try:
-            return self._wait(lease, bound, progress)
+            return self._wait(lease, options, bound, progress)
         except KeyboardInterrupt:
             if asked_here and self._link.bus is not None:
                 self._link.bus.call("end", {"lease_id": lease["id"], "force": True})
@@ -298,7 +301,9 @@ class Waiter:
                 said = "The cell did not run. Your request stays in the queue."
             raise KeyboardInterrupt(said) from None
 
-    def _wait(self, lease: LeaseView, bound: float, progress: QueueProgress) -> LeaseView:
+    def _wait(
+        self, lease: LeaseView, options: CellOptions, bound: float, progress: QueueProgress
+    ) -> LeaseView:
         self._link.phase = Phase.WAITING
         deadline = time.monotonic() + bound
         last = lease
@@ -306,7 +311,9 @@ class Waiter:
             while True:
                 now = self._link.leases.get(lease["id"]) or self._look_up(last)
                 if now is None:
-                    raise self._ended(last)
+                    if not self._asks_anew(last):
+                        raise self._ended(last)
+                    now = self.ask(options)
                 last = now
                 if now["state"] in USABLE:
                     return now
@@ -347,6 +354,14 @@ class Waiter:
             numbers={"position": lease["position"], "expected_start": lease["expected_start"]},
             status=503,
         )
+
+    def _asks_anew(self, last: LeaseView) -> bool:
+        """Whether a request that others ended is made again: nobody is there to run the cell again.
+
+        Who wants to stop a run cancels it; who ended all requests of a group freed its GPUs.
+        """
+        ended = self._link.ends.get(last["id"])
+        return self._unattended and ended is not None and ended["reason"] == "forced"
 
     def _ended(self, last: LeaseView) -> GPULeaseError:
         ended = self._link.ends.get(last["id"])

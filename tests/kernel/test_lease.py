@@ -15,6 +15,7 @@ from gpulease.kernel.clock import own_times
 from gpulease.protocol import LeaseView
 from gpulease.sides.environment import ENV_COMPANION, companion_mark
 from tests.helpers import process_is_gone, wait_for
+from tests.kernel.conftest import Lent
 from tests.kernel.parts import Cell, HomeKernel, printed
 from tests.kernel.stage import LEASE, Stage, in_seconds, lease_view
 
@@ -245,6 +246,34 @@ def test_a_request_that_ended_unheard_says_how(stage: Stage, kernel: HomeKernel)
 
     stage.on_ask = end_unheard
     assert kernel.run("%%gpu\n1").error.startswith("GPULeaseError: An admin ended it.")
+
+
+def test_a_run_asks_again_where_others_ended_its_request(
+    stage: Stage, lent: Lent, tmp_path: Path
+) -> None:
+    """Nobody is there to run the cell again, and a run never fails because it has to wait."""
+    given = {"GPULEASE_BUS": str(stage.path), "GPULEASE_CELL_OPTIONS": "--wait 365d"}
+    run = lent.take(tmp_path / "run", given)
+    end = {"reason": "forced", "sentence": "An admin ended it.", "note": "", "at": ""}
+
+    def ended_once(lease: LeaseView) -> None:
+        if asks(stage) > 1:
+            stage.grant(lease["id"])
+        else:
+            stage.change(lease["id"], state="ended", end=end)
+
+    stage.on_ask = ended_once
+    try:
+        assert run.run("%load_ext gpulease").ok
+        cell = run.run("%%gpu\n1 + 1")
+        assert cell.result == "2", cell.traceback
+        assert asks(stage) == 2
+        denied = {**end, "reason": "denied"}
+        run.run("%gpu return")
+        stage.on_ask = lambda lease: stage.change(lease["id"], state="ended", end=denied)
+        assert not run.run("%%gpu\n1").ok
+    finally:
+        lent.give_back(run, as_new=False)  # its environment is a run's
 
 
 def test_a_denied_ask_says_why(stage: Stage, kernel: HomeKernel) -> None:

@@ -146,6 +146,19 @@ async def test_its_log_says_when_it_had_a_gpu_and_why_that_left(site):
         "Its GPU has left.",
     )
     assert "ended" in events[4]["note"]
+    assert "They wrote: It is needed." in events[4]["note"]
+
+
+async def test_how_a_run_stands_with_its_gpu_speaks_to_its_own_person_only(site):
+    client, admin = stu(site), site.client(site.hub.admin_token())
+    (run,) = await submit(client)
+    await up(site, run)
+    await Runner(site, run).say(cells=2)
+    _, channel, _ = await active_lease(site, server=run["server"])
+    assert (await client.call("GET", f"runs/{run['id']}"))["gpu"] == "The GPU is ready."
+    theirs = (await admin.call("GET", f"runs/{run['id']}"))["gpu"]
+    assert theirs == "The process on the GPU is there."
+    await channel.close()
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from gpulease.policy.budgets import Remainder
-from gpulease.policy.model import LeaseState
+from gpulease.policy.explanation.audited import audited
+from gpulease.policy.model import Lease, LeaseState
 from gpulease.runs import names, sentences
 from gpulease.runs.model import Run, RunState
-from gpulease.service.hubs.auth import SCOPE_REQUEST
+from gpulease.service.hubs.auth import SCOPE_REQUEST, Asker
 from gpulease.service.leases.view_parts import budget_view
 from gpulease.service.parts import Services
 from gpulease.service.rest.base import BaseHandler
@@ -18,6 +19,7 @@ from gpulease.service.schemas.queries import RunsQuery, is_set
 from gpulease.service.schemas.run_shapes import RunEventView, RunView
 from gpulease.service.schemas.shapes import Items, Page
 from gpulease.store.runs import RunEvent
+from gpulease.texts import Text, joined
 
 
 class RunList(BaseHandler):
@@ -31,7 +33,7 @@ class RunList(BaseHandler):
         found, total = await self.services.runs.page(
             self.asker, mine=is_set(query.mine), offset=query.offset, limit=query.limit
         )
-        self.answer_page([view(each, self.services) for each in found], total, query)
+        self.answer_page([view(each, self.services, self.asker) for each in found], total, query)
 
     @needs_scope(SCOPE_REQUEST)
     @answers(
@@ -44,7 +46,10 @@ class RunList(BaseHandler):
         """Submit a notebook; 201 with its runs, 200 with those of an earlier same submission."""
         body, key = self.parse(SubmitBody), self.repeat_key()
         found, new = await self.services.runs.submit(self.asker, body, key)
-        self.answer({"items": [view(each, self.services) for each in found]}, 201 if new else 200)
+        self.answer(
+            {"items": [view(each, self.services, self.asker) for each in found]},
+            201 if new else 200,
+        )
 
 
 class OneRun(BaseHandler):
@@ -54,14 +59,18 @@ class OneRun(BaseHandler):
     @answers({200: RunView}, refuses=(404,))
     async def get(self, run_id: str) -> None:
         """Answer one run."""
-        self.answer(view(await self.services.runs.one(self.asker, run_id), self.services))
+        self.answer(
+            view(await self.services.runs.one(self.asker, run_id), self.services, self.asker)
+        )
 
     @needs_scope(SCOPE_REQUEST)
     @answers({200: RunView}, body=EmptyBody, refuses=(404, 409))
     async def delete(self, run_id: str) -> None:
         """Cancel it; its output up to now stays, and a repeat changes nothing."""
         self.parse(EmptyBody)
-        self.answer(view(await self.services.runs.cancel(self.asker, run_id), self.services))
+        self.answer(
+            view(await self.services.runs.cancel(self.asker, run_id), self.services, self.asker)
+        )
 
 
 class RunEvents(BaseHandler):
@@ -88,8 +97,7 @@ class RunEvents(BaseHandler):
         run = await services.runs.one(self.asker, run_id)
         for lease in await services.runs.leases(self.asker, run_id):
             history = await services.ledger.call(services.ledger.store.transitions, lease.id)
-            end = services.views.lease(lease)["end"]
-            found += gpus.rows(run, lease, history, end["sentence"] if end is not None else "")
+            found += gpus.rows(run, lease, history, _end(lease))
         return found
 
 
@@ -105,11 +113,11 @@ class RunReports(BaseHandler):
         body = self.parse(RunReport)
         server = await self.services.commands.prove(self.asker)
         run = await self.services.runs.report(self.asker, server, run_id, body)
-        self.answer(view(run, self.services))
+        self.answer(view(run, self.services, self.asker))
 
 
-def view(run: Run, services: Services) -> RunView:
-    """Return a run as it is told."""
+def view(run: Run, services: Services, asker: Asker) -> RunView:
+    """Return a run as it is told: how it stands with its GPU speaks to its own person only."""
     server, result = names.server_of(run.id), names.result_of(run)
     return {
         "id": run.id,
@@ -126,7 +134,7 @@ def view(run: Run, services: Services) -> RunView:
         "attempt": run.attempt,
         "cells": run.cells,
         "done": run.done,
-        "gpu": _gpu(run, server, services),
+        "gpu": _gpu(run, server, services, mine=asker.name == run.user),
         "gpu_class": run.gpu_class,
         "count": run.count,
         "nodes": run.nodes,
@@ -147,14 +155,23 @@ def view(run: Run, services: Services) -> RunView:
     }
 
 
+def _end(lease: Lease) -> str:
+    """Return why a lease ended, in words for everybody who may read a run's log."""
+    code = lease.end_cause or (lease.end_reason.value if lease.end_reason is not None else "")
+    if not code:
+        return ""
+    note = Text("They wrote: {note}", note=lease.end_note) if lease.end_note else ""
+    return joined(audited(code), note)
+
+
 def _remainder(run: Run, services: Services) -> Remainder | None:
     return None if run.state is RunState.ENDED else services.runs.budget(run)
 
 
-def _gpu(run: Run, server: str, services: Services) -> str:
+def _gpu(run: Run, server: str, services: Services, *, mine: bool) -> str:
     """Return how it stands with a run's lease, "" where it has none."""
     for lease in services.ledger.leases.values() if run.state is RunState.RUNNING else ():
         its = (lease.user, lease.server) == (run.user, server)
         if its and lease.state is not LeaseState.ENDED:
-            return services.views.lease(lease)["sentence"]
+            return services.views.lease(lease)["sentence"] if mine else audited(lease.reason)
     return ""
