@@ -13,7 +13,7 @@ from gpulease.policy.model import Drain, EndReason, LeaseState, Start, Warn
 from gpulease.policy.planner import plan
 from gpulease.policy.projects import Projects
 from tests.policy.build import NOW, OUTS, active, at, busy, cards, idle, policy, request, snapshot
-from tests.policy.fairness.build import project
+from tests.policy.fairness.build import asks, holds, project, shared
 
 HOUR = 3600.0
 WAITS = replace(policy(), batch_wait=2 * HOUR, batch_cell=600.0)
@@ -131,6 +131,22 @@ def test_a_running_cell_is_let_finish_within_a_bound(cells, after, drains):
     seen = {"r1": replace(busy(), cells=cells)}
     found = steps([left, request(2)], Drain, evidence=seen, now=now)
     assert bool(found) is drains
+
+
+def test_what_a_run_keeps_counts_as_held_by_its_project():
+    """Else its project would seem to hold nothing, and take what others have for its next."""
+    found = shared(project("phys", 3), project("bio", 1))
+    run = holds(
+        0, "phys", devices=tuple(f"GPU-{n}" for n in range(4)), count=4, min_count=1, batch=True
+    )
+    theirs = [holds(n, "bio", devices=(f"GPU-{n}",)) for n in (4, 5)]
+    waiting = [asks(8, "bio"), asks(9, "phys")]
+    warns = steps(
+        [run, *theirs, *waiting], Warn, devices=6, document=found,
+        evidence={lease.id: busy() for lease in (run, *theirs)},
+    )  # fmt: skip
+    assert {name: each.nominated_for for name, each in warns.items()} == {"r0": "r8"}
+    assert warns["r0"].becomes.count == 3
 
 
 @settings(max_examples=25, deadline=None)

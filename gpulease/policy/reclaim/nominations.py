@@ -66,7 +66,7 @@ def nominations(
         supply = _Supply(rest, pool, promises, reclaims=doubts.reclaims_at_all)
         supply.pair(wants)
         taken.borrowed.update(supply.take_of_runs(wants))
-        borrowed = Borrowed(snapshot, pool, supply.taken_for, settled)
+        borrowed = Borrowed(snapshot, pool, supply.taken_for, settled, parts=supply.parts)
         for request in () if borrowed.nothing else admitted.started.get(pool, ()):
             borrowed.coming(request)
         taken.borrowed.update(supply.take_over_quota(wants, borrowed))

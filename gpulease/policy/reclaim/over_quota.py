@@ -11,9 +11,10 @@ be in quota only, nor a lease before its minimum runtime.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Hashable, Iterable, Sequence
+from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
+from types import MappingProxyType
 
 from gpulease.policy import budgets, queue
 from gpulease.policy.fairness.standing import standing, stays, units_of
@@ -47,11 +48,18 @@ class Borrowed:
         snapshot: what is known.
         pool: of these devices.
         going: leases that leave for certain or for somebody already.
+        parts: of those, how many devices each gives that goes on with the rest of them.
         settled: leases whose step in this plan is something else.
     """
 
     def __init__(
-        self, snapshot: Snapshot, pool: str, going: Iterable[str], settled: Container[str] = ()
+        self,
+        snapshot: Snapshot,
+        pool: str,
+        going: Iterable[str],
+        settled: Container[str] = (),
+        *,
+        parts: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
         self._snapshot = snapshot
         self._spent = budgets.exhausted(snapshot)
@@ -69,7 +77,7 @@ class Borrowed:
             if queue.pool_of(snapshot, lease) != pool or not stays(snapshot, lease):
                 continue
             if lease.id in gone:
-                self._move(self._leaf(lease), -units_of(lease))
+                self._move(self._leaf(lease), -parts.get(lease.id, units_of(lease)))
             elif lease.id not in settled and may_go(snapshot, lease):
                 leaf = self._leaf(lease)
                 loans = loans_of(snapshot, lease, leaf)
