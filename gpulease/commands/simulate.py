@@ -297,7 +297,15 @@ def _parsed(file: Path) -> PolicyDocument:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise _unreadable(file, error) from error
-    return document.parse(text, 0)
+    try:
+        return document.parse(text, 0)
+    except GPULeaseError as error:  # of several documents: which
+        raise GPULeaseError(
+            error.reason,
+            f"{file}: {error.sentence}",
+            next_step=f"{error.next_step} gpulease policy check {file} names every mistake.",
+            numbers=error.numbers,
+        ) from error
 
 
 def _made(given: Sequence[str]) -> tuple[Device, ...]:

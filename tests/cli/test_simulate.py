@@ -172,6 +172,19 @@ def test_what_does_not_fit_is_said(words, said, capsys: pytest.CaptureFixture[st
     assert said in capsys.readouterr().err
 
 
+def test_of_several_policies_the_wrong_one_is_named(
+    files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wrong = files / "wrong.yaml"
+    wrong.write_text((files / "now.yaml").read_text().replace("idle: 5m", "idle: soon"))
+    words = ["simulate", "--trace", f"{files}/trace.csv", "--devices", "cards=2"]
+    both = ["--policy", f"{files}/now.yaml", "--compare", f"{files}/short.yaml", str(wrong)]
+    assert cli.main([*words, *both]) == 2
+    said = capsys.readouterr().err
+    assert f"{wrong}: Line " in said
+    assert f"gpulease policy check {wrong}" in said
+
+
 @pytest.mark.parametrize(
     ("column", "devices", "said"),
     [
