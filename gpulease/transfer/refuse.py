@@ -7,6 +7,7 @@ nothing about when: a refusal matters only to a cell that needs the name.
 from __future__ import annotations
 
 import collections
+import contextvars
 import ctypes
 import importlib.machinery
 import io
@@ -37,12 +38,13 @@ SET_AND_DICT_ITERATORS: tuple[type, ...] = (
     # there is one type for keys, values and items, forwards and backwards.
     type(iter(collections.OrderedDict())),
 )
-#: Which these are depends on Python: ``pairwise`` and ``batched``, from 3.14 on all of them.
+#: Which these are depends on Python: ``batched``, from 3.14 on all but ``pairwise``.
 _UNPICKLED_ITERATORS = tuple(
     kind
     for kind in vars(itertools).values()
     if isinstance(kind, type)
     and kind.__module__ == "itertools"
+    and kind is not itertools.pairwise  # of which the collector shows all (``readers``)
     and vars(kind).keys().isdisjoint(("__reduce__", "__reduce_ex__"))
 )
 _KINDS: tuple[tuple[tuple[type, ...], str], ...] = (
@@ -59,6 +61,10 @@ _KINDS: tuple[tuple[tuple[type, ...], str], ...] = (
     ((weakref.ref,), "a weak reference"),
     (SET_AND_DICT_ITERATORS, "an iterator over a dict or set"),
     (_UNPICKLED_ITERATORS, "an iterator of itertools that Python does not pickle"),
+    (
+        (contextvars.ContextVar, contextvars.Token, contextvars.Context),
+        "a context variable, a token or a context of such",
+    ),
 )
 
 #: Alive in one kernel, with a front end or a socket at the other end; by package and class name,

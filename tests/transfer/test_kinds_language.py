@@ -108,6 +108,15 @@ KINDS = {
     "singleton by new": Kind("class S:\n    one = None\n    def __new__(cls):\n        if cls.one is None: cls.one = super().__new__(cls)\n        return cls.one\nx = S()",
                              "x.n = getattr(x, 'n', 0) + 1", "(S() is x, x.n if hasattr(x, 'n') else 0)"),
     "own getattr": Kind("class C:\n    def __init__(self): self.d = {'a': 1}\n    def __getattr__(self, n):\n        try: return self.__dict__['d'][n]\n        except KeyError: raise AttributeError(n)\nx = C()", "x.d['b'] = x.a", "(x.a, x.d)"),
+    "getattr that cannot say no": Kind(
+        "class D:\n    def __init__(self): self.d = {'a': [1]}\n    def __getattr__(self, n): return self.d[n]\nclass A(dict):\n    __getattr__ = dict.__getitem__\n    __setattr__ = dict.__setitem__\n"
+        "class S:\n    __slots__ = ('o', 'late')\n    def __init__(self, o): self.o = o\n    def __getattr__(self, n): return self.o[n]\nclass P:\n    def __init__(self, o): self._o = o\n    def __getattr__(self, n): return getattr(self._o, n)\n"
+        "x = [D(), A(b=2), S({'c': 3}), P(R := [])]", "x[0].a.append(2); x[1].b += 1; x[2].o['c'] += 1; x[3].append(len(R))", "(x[0].a, x[1].b, x[2].c, x[3]._o, x[3]._o is R)"),
+    "tuple made of something else": Kind(
+        "class T(tuple):\n    def __new__(cls, a, b): return super().__new__(cls, [[a], b])\nx = T(1, 2); x.note = 'n'", "x[0].append(len(x)); x.note += 'n'", "(x, x.note, type(x) is T)"),
+    "mocks": Kind(
+        "from unittest import mock\nn = [1]\nx = mock.MagicMock(name='m'); x.a.return_value = n; s = mock.Mock(spec=['fit'])",
+        "x.a(len(n)).append(len(x)); s.fit(n)", "(x.a.call_count, x.a() is n, n, s.fit.call_args[0][0] is n if s.fit.called else None, x.mock_calls[-1:] == [mock.call.a()])"),
     "own setattr": Kind("class C:\n    def __setattr__(self, n, v): object.__setattr__(self, n, v + 1)\nx = C(); x.a = 1", "x.a = x.a", "x.a"),
     "own getstate": Kind("class C:\n    def __init__(self): self.a = [1]; self.cache = 5\n    def __getstate__(self): return {'a': self.a, 'cache': self.cache}\n    def __setstate__(self, s): self.__dict__.update(s)\nx = C()", "x.a.append(2); x.cache += 1", "(x.a, x.cache)"),
     "own reduce": Kind("class C:\n    def __init__(self, a): self.a = a\n    def __reduce__(self): return (C, (self.a,))\nx = C([1])", "x.a.append(2)", "x.a"),
@@ -141,6 +150,14 @@ KINDS = {
     "match": Kind("def x(v):\n    match v:\n        case {'a': [int(n), *r]}: return n, r\n        case str() | None: return 's'\n        case _: return 0", "x.n = 1", "(x({'a': [1, 2]}), x('q'), x(5))"),
     "a found match": Kind("import re\nx = [re.search(r'(?P<w>\\w)(\\d)?', '- a1 b'), re.fullmatch('a|ab', 'ab'), re.compile('b').match('abc', 1), *re.finditer('x*', 'axxb')]",
                           "x.append(re.compile('(?<=a)b').search('xab', 1, 3))", "[(m.groups(), m.span(), m.pos, m.endpos, m.re.pattern, m.lastgroup) for m in x]"),
+    "pairs": Kind("import itertools\nl = [1, 2, 3, 4, 5, 6, 7, 8]; got = []\nx = itertools.pairwise(l); e = itertools.pairwise([1]); list(e)", "got.append(next(x, None)); l.append(len(got))", "(got, l, list(e))", same=False),
+    "readers and writers of csv": Kind(
+        "import csv, io\nf = io.StringIO(); x = csv.writer(f, delimiter=';'); d = csv.DictWriter(f, ['a']); lines = iter(['a;\"b', 'c\"', *'defghijk'])\nr = csv.reader(lines, delimiter=';'); got = []",
+        "x.writerow([1, 'a;b']); d.writerow({'a': 2}); got.append(next(r))", "(f.getvalue(), got, r.line_num, r.dialect.delimiter, f.tell())"),
+    "coders of json": Kind("import json\nx = json.JSONDecoder(object_hook=lambda d: got.append(d) or d, strict=False); got = []\ne = json.JSONEncoder(indent=1)", "x.decode(e.encode({'a': [1.5, '\\t']}))", "got"),
+    "rows of sqlite3": Kind("import sqlite3\nc = sqlite3.connect(':memory:'); c.row_factory = sqlite3.Row\nx = c.execute('select 1 as a, ? as \"b \"\"c\"', [b'2']).fetchall(); del c",
+                            "x += [x[0]]", "([(r.keys(), tuple(r), r['A']) for r in x], x[0] == x[-1])"),
+    "the system's random numbers": Kind("import random\nx = random.SystemRandom()", "x.random()", "type(x).__name__"),
     "iterators at their end": Kind(
         "x = [iter(bytearray(b'a')), iter(b'a'), reversed([1]), iter([5, 0].pop, 0), iter('a'), iter([1])]",
         "[list(i) for i in x]", "[(type(i).__name__, i.__reduce__()[0].__name__) for i in x]"),

@@ -51,9 +51,19 @@ model.callbacks = [1, 2, Callback()]
             r"an iterator over a dict or set\.",
         ),
         (
-            "import itertools\nx = itertools.pairwise([1, 2])",
+            "import re\nx = re.finditer('a', 'aa')",
             "x",
-            r"an iterator of itertools that Python does not pickle\.",
+            r"a running search \(make a list where it runs: list\(re.finditer\(...\)\)\)\.",
+        ),
+        (
+            "import contextvars\nx = contextvars.ContextVar('x').set(1)",
+            "x",
+            r"a context variable, a token or a context of such\.",
+        ),
+        (
+            "import csv, io\nx = csv.writer(io.TextIOWrapper(io.BytesIO()))",
+            "x",
+            r"a csv writer over an open file\.",
         ),
         (
             "import hashlib\nx = hashlib.sha256()",

@@ -11,7 +11,7 @@ import enum
 from typing import Any
 
 from . import enums, tokens
-from .units import is_plain_instance, is_unit
+from .units import is_plain_instance, is_unit, own_space, slots_of
 
 
 def reduce_own(obj: Any) -> Any:
@@ -20,11 +20,17 @@ def reduce_own(obj: Any) -> Any:
     if isinstance(obj, list | dict):
         return _reduce_container(obj) if _fills_itself(kind) else NotImplemented
     if isinstance(obj, tuple):
-        named = "_fields" in dir(kind) and not getattr(obj, "__dict__", None)
-        return (tokens.tuple_of, (kind, tuple(obj))) if named else NotImplemented
+        named = "_fields" in dir(kind) and not own_space(obj)
+        return (tokens.tuple_of, (kind, tuple(obj))) if named else _reduce_tuple(obj)
     made_by: Any = kind.__new__
-    if made_by is not object.__new__ and is_plain_instance(obj, made_itself=True):
-        return tokens.instance, (kind,), obj.__getstate__()
+    # Loading would ask an empty one for its ``__setstate__``, and that may not know how to say no.
+    answers = _answers(kind)
+    if (answers or made_by is not object.__new__) and is_plain_instance(obj, made_itself=True):
+        if not answers:
+            return tokens.instance, (kind,), obj.__getstate__()
+        slots, space = slots_of(obj), own_space(obj)
+        state = (space, slots) if slots else space
+        return tokens.instance, (kind,), state, None, None, tokens.instance_state
     return NotImplemented
 
 
@@ -41,6 +47,48 @@ def reduce_whole(obj: Any) -> Any:
         if ((base.__module__ or "").partition(".")[0], base.__name__) in _FORGETFUL:
             return copyreg.__newobj__, (type(obj),), dict(obj.__dict__)  # type: ignore[attr-defined]
     return NotImplemented
+
+
+def _answers(kind: type) -> bool:
+    """Say whether instances answer when they are asked for what they have not."""
+    return any("__getattr__" in vars(base) for base in kind.__mro__)
+
+
+_TUPLES: Any = tuple
+
+
+def _reduce_tuple(obj: tuple[Any, ...]) -> Any:
+    """Reduce a tuple whose class makes it from something else than its items.
+
+    Its ``__new__`` ran when it was made: of its items again it makes another tuple, or none.
+    """
+    kind: Any = type(obj)
+    ways = (kind.__getnewargs__, kind.__reduce_ex__, kind.__reduce__)
+    usual = (_TUPLES.__getnewargs__, object.__reduce_ex__, object.__reduce__)
+    if ways != usual or kind.__new__ is tuple.__new__ or hasattr(kind, "__setstate__"):
+        return NotImplemented
+    state = object.__getstate__(obj)
+    made = tokens.tuple_of, (kind, tuple(obj))
+    return made if state is None else (*made, state, None, None, tokens.instance_state)
+
+
+def reduce_answering(obj: Any) -> Any:
+    """Reduce an instance of an imported class that answers when asked for what it has not.
+
+    Loading would ask an empty one whether it has a ``__setstate__``; that of a mock never ends.
+    """
+    kind: Any = type(obj)
+    if isinstance(obj, tuple) and (reduced := _reduce_tuple(obj)) is not NotImplemented:
+        return reduced
+    if isinstance(obj, type) or not _answers(kind) or hasattr(kind, "__setstate__"):
+        return NotImplemented
+    if (kind.__reduce_ex__, kind.__reduce__) != (object.__reduce_ex__, object.__reduce__):
+        return NotImplemented
+    reduced = object.__reduce_ex__(obj, 5)
+    if isinstance(reduced, str) or len(reduced) < 3 or reduced[2] is None:
+        return reduced
+    maker, args, state, items, pairs = (*reduced, None, None)[:5]
+    return maker, args, state, items, pairs, tokens.instance_state
 
 
 def reduce_member(member: enum.Enum) -> Any:

@@ -258,11 +258,17 @@ def container_state(obj: Any, state: tuple[Any, list[Any], list[tuple[Any, Any]]
         dict.__setitem__(obj, key, value)
     if attributes is None:
         return
-    if hasattr(obj, "__setstate__"):
+    if hasattr(type(obj), "__setstate__"):
         obj.__setstate__(attributes)
         return
+    instance_state(obj, attributes)
+
+
+def instance_state(obj: Any, attributes: Any) -> None:
+    """Give an instance its attributes, whatever it answers when it is asked for one."""
     space, slots = attributes if isinstance(attributes, tuple) else (attributes, None)
-    obj.__dict__.update(space or {})
+    if space:
+        obj.__dict__.update(space)
     for name, value in (slots or {}).items():
         object.__setattr__(obj, name, value)
 

@@ -11,6 +11,8 @@ import enum
 import functools
 import sys
 import types
+import weakref
+from contextlib import suppress
 from typing import Any
 
 from gpulease.transfer.refuse import RefusedError, is_dead
@@ -23,8 +25,8 @@ from .containers import fill_dict
 from .module_files import module_digest
 
 _EMPTY = object()
-#: Flags of types: made while the interpreter runs, and not to be changed.
-_KIND = 1 << 9 | 1 << 8
+#: Flags of types: made while the interpreter runs, not to be changed, and open to subclasses.
+_HEAP, _FIXED, _BASE = 1 << 9, 1 << 8, 1 << 10
 
 
 def is_unit(obj: Any, cache: dict[int, bool] | None = None) -> bool:
@@ -43,8 +45,9 @@ def is_unit(obj: Any, cache: dict[int, bool] | None = None) -> bool:
 
 def is_interpreters(obj: Any) -> bool:
     """Say whether ``obj`` is a class that no Python code made."""
-    # Of those that are made while the interpreter runs, only compiled code's cannot be changed.
-    return isinstance(obj, type) and (obj.__flags__ & _KIND) != 1 << 9
+    # Of those that are made while the interpreter runs, only compiled code's cannot be changed, or
+    # take no subclass: the scanner of a JSONDecoder has no name by which anyone would know it.
+    return isinstance(obj, type) and (obj.__flags__ & (_HEAP | _FIXED | _BASE)) != _HEAP | _BASE
 
 
 def _cell_contents(cell: types.CellType) -> Any:
@@ -255,20 +258,30 @@ def own_space(obj: Any) -> Any:
     if isinstance(obj, functools.partial):
         reduced: Any = functools.partial.__reduce__(obj)  # a subclass may reduce in its own way
         return reduced[2][3]
-    return getattr(obj, "__dict__", None)
+    if type(obj) in weakref.ProxyTypes:
+        return getattr(obj, "__dict__", None)
+    try:
+        return object.__getattribute__(obj, "__dict__")
+    except AttributeError:  # with slots only; its class's ``__getattr__`` is not asked
+        return None
 
 
-def _instance_state(obj: Any) -> tuple[dict[str, Any] | None, dict[str, Any]]:
+def slots_of(obj: Any) -> dict[str, Any]:
+    """Return what the slots of ``obj`` hold; of an empty one its ``__getattr__`` is not asked."""
     slots: dict[str, Any] = {}
     for cls in type(obj).__mro__:
         names = cls.__dict__.get("__slots__", ())
         for name in (names,) if isinstance(names, str) else names:
             if name not in ("__dict__", "__weakref__"):
                 mangled = f"_{cls.__name__.lstrip('_')}{name}" if name.startswith("__") else name
-                if hasattr(obj, mangled):
-                    slots[mangled] = getattr(obj, mangled)
+                with suppress(AttributeError):
+                    slots[mangled] = object.__getattribute__(obj, mangled)
+    return slots
+
+
+def _instance_state(obj: Any) -> tuple[dict[str, Any] | None, dict[str, Any]]:
     space = own_space(obj)
-    return (dict(space) if space is not None else None, slots)
+    return (dict(space) if space is not None else None, slots_of(obj))
 
 
 def _apply_instance(obj: Any, content: tuple[Any, ...]) -> None:
@@ -277,7 +290,7 @@ def _apply_instance(obj: Any, content: tuple[Any, ...]) -> None:
         object.__setattr__(obj, "__dict__", space)
     elif space is not None:
         fill_dict(obj.__dict__, space)
-    for name in _instance_state(obj)[1]:
+    for name in slots_of(obj):
         if name not in slots:
             object.__delattr__(obj, name)
     for name, value in slots.items():

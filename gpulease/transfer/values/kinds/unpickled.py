@@ -17,7 +17,7 @@ from typing import Any
 
 from gpulease.transfer.libraries import library
 
-from . import matches, tokens
+from . import matches, readers, tokens
 
 _VIEWS = {type({}.keys()): "keys", type({}.values()): "values", type({}.items()): "items"}
 _KEY: type = type(functools.cmp_to_key(lambda _one, _other: 0))
@@ -72,6 +72,8 @@ def reduce(obj: Any) -> Any:  # noqa: PLR0911 - one a kind
     if kind is _KEY:
         compare, *value = (part for part in gc.get_referents(obj) if part is not kind)
         return (wrapped_key, (compare, *value)) if value else (functools.cmp_to_key, (compare,))
+    if (found := readers.reduce(obj)) is not NotImplemented:
+        return found
     return _of_libraries(obj, kind)
 
 

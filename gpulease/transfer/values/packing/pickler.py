@@ -41,6 +41,7 @@ from gpulease.transfer.values.kinds import (
 )
 from gpulease.transfer.values.kinds.module_files import module_digest
 from gpulease.transfer.values.kinds.reductions import (
+    reduce_answering,
     reduce_exception,
     reduce_member,
     reduce_own,
@@ -257,9 +258,11 @@ class GroupPickler(cloudpickle.Pickler):  # type: ignore[misc]
             if reduced is not NotImplemented:
                 return reduced
         reduced = array_reduction.reduce(obj, self.context)
-        if reduced is not NotImplemented:
-            return reduced
-        return super().reducer_override(obj)
+        if reduced is NotImplemented:
+            reduced = super().reducer_override(obj)
+        if reduced is NotImplemented and type(obj) not in self.dispatch_table:
+            reduced = reduce_answering(obj)
+        return reduced
 
     def _leaf(self, obj: Any, kind: str) -> Any:
         oid = self.context.registry.find(obj)
