@@ -56,6 +56,24 @@ class GPUTimeOver(GPUReclaimed):
     """So the time for which the GPU was granted: the same cell would be stopped again."""
 
 
+class GPULost(GPULeaseError):  # noqa: N818 - as above
+    """The lease failed beneath a run's cell: its node, its device, or the process that held it."""
+
+
+class CompanionDied(GPULeaseError):  # noqa: N818 - as above
+    """The process on the GPU died under a run's cell, as a kernel does."""
+
+
+#: What a run's end is called by the reason of its cell's error.
+_LOST: dict[str, type[GPULeaseError]] = {
+    "lease_ended": GPULost,
+    "lease_lost": GPULost,
+    "failed": GPULost,
+    "companion_died": CompanionDied,
+    "companion_gone": CompanionDied,
+}
+
+
 class GPUCells:
     """Runs cells in the companion of one kernel.
 
@@ -95,6 +113,11 @@ class GPUCells:
             parts.note.next_cell(parts.kernel.get_parent("shell"))
             with parts.link.noticing_the_dead(), self._under_way():
                 self._run_attached(source, silent=silent)
+        except GPULeaseError as error:
+            kind = _LOST.get(error.reason) if type(error) is GPULeaseError else None
+            if kind is None or not parts.unattended:
+                raise
+            raise _named(kind, error) from None
         finally:
             parts.alone = False
             parts.leave()
@@ -283,3 +306,14 @@ def _block_options(gpu_class: str | None, options: dict[str, Any]) -> CellOption
     if isinstance(options.get("wait"), str):
         options["wait"] = parse_duration(options["wait"])
     return CellOptions(gpu_class=gpu_class, **options)
+
+
+def _named(kind: type[GPULeaseError], error: GPULeaseError) -> GPULeaseError:
+    """Return an error of a run's cell by the name that says whose fault it is."""
+    return kind(
+        error.reason,
+        error.sentence,
+        next_step=error.next_step,
+        numbers=error.numbers,
+        status=error.status,
+    )

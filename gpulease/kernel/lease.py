@@ -260,7 +260,7 @@ class LeaseLink:
             why = push.get("detail") or "its process ended"
             self.companion_died(f"The companion of this notebook died: {why}.")
         elif kind == "lost":
-            self.companion_died("The lease's supervisor does not answer any more.")
+            self.companion_died("The lease's supervisor does not answer any more.", "lease_lost")
         elif kind == "drain":
             self.departure.begin(push, busy=self._executor.busy)
         elif kind == "parked":

@@ -39,7 +39,7 @@ ASK_MIN, ASK_MAX = 5.0, 30.0
 #: The lease ended while nobody could tell this kernel: the service or its channel was away.
 ENDED = frozenset(("not_active", "lease_ended"))
 #: The connection or the companion was gone before anything of this notebook had run there.
-BROKEN = frozenset(("lease_unreachable", "companion_died"))
+BROKEN = frozenset(("lease_unreachable", "companion_died", "lease_lost"))
 
 
 class GPUNotReady(GPULeaseError):  # noqa: N818 - the name that people read

@@ -40,7 +40,10 @@ _KERNEL_STARTS = 3
 #: Seconds between two reports at least.
 _PAUSE = 1.0
 #: How the kernel names a cell's end that is no fault of the notebook's (``kernel.cells``).
-_ENDS = {"GPUReclaimed": "interrupted", "GPUTimeOver": "gpu_time_over"}
+_ENDS = {
+    "GPUReclaimed": "interrupted", "GPUTimeOver": "gpu_time_over", "GPULost": "gpu_lost",
+    "CompanionDied": "kernel_died",
+}  # fmt: skip
 #: Refusals that mean: this run is no longer this server's.
 _OVER = frozenset({"no_such_run", "not_yours", "not_possible_now"})
 

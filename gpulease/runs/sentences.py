@@ -16,6 +16,7 @@ _FAULTS = {
     "start_timeout": Text("its notebook server took too long to start"),
     "server_gone": Text("its notebook server ended"),
     "interrupted": Text("its GPU was needed by somebody else while a cell ran"),
+    "gpu_lost": Text("its GPU, or the process on it, failed while a cell ran"),
     "kernel_died": Text("its kernel died"),
 }
 _ENDS = {

@@ -9,7 +9,7 @@ _W, _S, _R, _E = RunState.WAITING, RunState.STARTING, RunState.RUNNING, RunState
 #: Why a run waits.
 WAITS = frozenset({"", "run_limit", "after", "backing_off"})
 #: Faults of what runs it, never of the notebook: it is tried again.
-FAULTS = frozenset({"server_failed", "start_timeout", "server_gone", "interrupted"})
+FAULTS = frozenset({"server_failed", "start_timeout", "server_gone", "interrupted", "gpu_lost"})
 #: Why it ends; ``kernel_died`` may also begin another attempt.
 ENDS = frozenset(
     {

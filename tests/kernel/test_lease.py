@@ -276,6 +276,28 @@ def test_a_run_asks_again_where_others_ended_its_request(
         lent.give_back(run, as_new=False)  # its environment is a run's
 
 
+@pytest.mark.parametrize(
+    ("dies", "name"),
+    [
+        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "CompanionDied"),
+        ("import os, signal; os.kill(os.getppid(), signal.SIGKILL)\nwhile True: pass", "GPULost"),
+        ("1/0", "ZeroDivisionError"),
+    ],
+)
+def test_a_run_tells_what_failed_beneath_its_cell_from_its_own_error(
+    dies: str, name: str, stage: Stage, lent: Lent, tmp_path: Path
+) -> None:
+    """By the error's name its worker knows whether the run is tried again."""
+    give(stage)
+    given = {"GPULEASE_BUS": str(stage.path), "GPULEASE_CELL_OPTIONS": "--wait 365d"}
+    run = lent.take(tmp_path / "run", given)
+    try:
+        assert run.run("%load_ext gpulease").ok
+        assert run.run(f"%%gpu\n{dies}").error.startswith(name)
+    finally:
+        lent.give_back(run, as_new=False)  # its environment is a run's
+
+
 def test_a_denied_ask_says_why(stage: Stage, kernel: HomeKernel) -> None:
     end = {"reason": "denied", "sentence": "Your project has no GPUs.", "note": "", "at": ""}
     stage.on_ask = lambda lease: stage.change(lease["id"], state="ended", end=end)

@@ -96,6 +96,9 @@ def test_a_cell_that_outlives_the_time_of_its_gpu_is_not_tried_again():
     assert (over.state, over.outcome) == (RunState.ENDED, Outcome.FAILED)
     taken = life.heard(running(run()), Report("b1", "interrupted"), NOW, TERMS)
     assert taken.state is RunState.WAITING, "somebody else needed it: that may go well next time"
+    lost = life.heard(running(run()), Report("b1", "gpu_lost"), NOW, TERMS)
+    assert lost.state is RunState.WAITING, "no fault of the notebook's"
+    assert "tried again: its GPU, or the process on it, failed" in sentences.sentence(lost)
     assert "shorter ones" in sentences.next_step(over, "x.ipynb")
 
 

@@ -143,6 +143,7 @@ class RunReport(Body):
         "unreadable",
         "kernel_died",
         "interrupted",
+        "gpu_lost",
     ] = "running"
     cells: Annotated[int, Field(ge=0, le=10**6)] = 0
     done: Annotated[int, Field(ge=0, le=10**6)] = 0
