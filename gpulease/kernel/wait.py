@@ -309,7 +309,7 @@ class Waiter:
         last = lease
         try:
             while True:
-                now = self._link.leases.get(lease["id"]) or self._look_up(last)
+                now = self._link.leases.get(last["id"]) or self._look_up(last)
                 if now is None:
                     if not self._asks_anew(last):
                         raise self._ended(last)
