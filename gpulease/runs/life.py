@@ -20,6 +20,8 @@ from gpulease.runs.table import FAULTS, TABLE
 
 #: States in which a run has a server, or is about to.
 BUSY = frozenset({RunState.STARTING, RunState.RUNNING})
+#: After these a run may be tried again.
+_TRIED_AGAIN = FAULTS | {"kernel_died"}
 _OUTCOMES = {
     "succeeded": Outcome.SUCCEEDED,
     "cancelled": Outcome.CANCELLED,
@@ -176,8 +178,9 @@ def _turn(run: Run, known: Mapping[str, Run], busy: int, now: datetime, terms: T
         return move(
             run, RunState.STARTING, "starting", now,
             attempt=run.attempt + 1, cleared=False, not_before=None, done=0,
+            note="",  # of the attempt before
         )  # fmt: skip
-    if reason in ("", run.reason) or (reason == "backing_off" and run.reason in FAULTS):
+    if reason in ("", run.reason) or (reason == "backing_off" and run.reason in _TRIED_AGAIN):
         return run  # why it is tried again says more than that it waits
     return move(run, RunState.WAITING, reason, now)
 

@@ -11,7 +11,7 @@ from gpulease.errors import GPULeaseError
 from gpulease.runs import life, names, sentences
 from gpulease.runs.life import Errand, Report
 from gpulease.runs.model import OnLoss, Outcome, Run, RunState, ServerSeen, Terms
-from gpulease.runs.table import TABLE
+from gpulease.runs.table import FAULTS, TABLE
 from gpulease.store import runs as stored
 
 NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
@@ -113,6 +113,15 @@ def test_what_follows_a_dead_kernel_is_the_persons_choice(on_loss, state):
 def test_a_server_that_was_started_anew_begins_the_notebook_again():
     again = life.heard(running(run()), Report("b2", cells=5), NOW, TERMS)
     assert (again.state, again.boot, again.attempt, again.done) == (RunState.RUNNING, "b2", 2, 0)
+
+
+@pytest.mark.parametrize("reason", sorted({*FAULTS, "kernel_died"}))
+def test_a_run_says_what_failed_until_it_is_tried_again(reason):
+    waits = life.fault(running(run()), reason, "Cell 2 was cut off.", NOW, TERMS)
+    (cleared,) = look(replace(waits, cleared=True), after=1)
+    assert (cleared.reason, cleared.note) == (reason, "Cell 2 was cut off.")
+    (again,) = look(cleared, after=3600)
+    assert (again.state, again.note) == (RunState.STARTING, "")
 
 
 def test_a_cancelled_run_says_nothing_of_an_earlier_fault():
