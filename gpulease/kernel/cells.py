@@ -309,11 +309,8 @@ def _block_options(gpu_class: str | None, options: dict[str, Any]) -> CellOption
 
 
 def _named(kind: type[GPULeaseError], error: GPULeaseError) -> GPULeaseError:
-    """Return an error of a run's cell by the name that says whose fault it is."""
-    return kind(
-        error.reason,
-        error.sentence,
-        next_step=error.next_step,
-        numbers=error.numbers,
-        status=error.status,
-    )
+    """Return an error of a run's cell by the name that says whose fault it is.
+
+    What could be done next is left out: nobody is there to run the cell again.
+    """
+    return kind(error.reason, error.sentence, numbers=error.numbers, status=error.status)

@@ -293,7 +293,9 @@ def test_a_run_tells_what_failed_beneath_its_cell_from_its_own_error(
     run = lent.take(tmp_path / "run", given)
     try:
         assert run.run("%load_ext gpulease").ok
-        assert run.run(f"%%gpu\n{dies}").error.startswith(name)
+        error = run.run(f"%%gpu\n{dies}").error
+        assert error.startswith(name)
+        assert "the next GPU cell" not in error
     finally:
         lent.give_back(run, as_new=False)  # its environment is a run's
 
