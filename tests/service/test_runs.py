@@ -161,6 +161,16 @@ async def test_how_a_run_stands_with_its_gpu_speaks_to_its_own_person_only(site)
     await channel.close()
 
 
+def told_of(lease, moves, end=""):
+    """Return what a run's log says of a lease that had these transitions, a second apart."""
+    history = [
+        TransitionRecord(lease.id, n, at(n), "x", why, source, target, 1, "")
+        for n, (why, source, target) in enumerate(moves)
+    ]
+    run = Run(id="r1", user="stu", notebook="a.ipynb", created=at(0))
+    return gpus.rows(run, lease, history, end)
+
+
 @pytest.mark.parametrize(
     ("moves", "said"),
     [
@@ -172,12 +182,7 @@ async def test_how_a_run_stands_with_its_gpu_speaks_to_its_own_person_only(site)
 )  # fmt: skip
 def test_a_run_that_handed_its_gpu_back_says_for_what_it_was_warned(moves, said):
     lease = active(1, state=LeaseState.ENDED, end_reason=EndReason.RETURNED, ended=at(60))
-    history = [
-        TransitionRecord(lease.id, n, at(n), "x", why, source, target, 1, "")
-        for n, (why, source, target) in enumerate(moves)
-    ]
-    run = Run(id="r1", user="stu", notebook="a.ipynb", created=at(0))
-    came, left = gpus.rows(run, lease, history, "You gave the GPU back.")
+    came, left = told_of(lease, moves, "You gave the GPU back.")
     assert (came.what, left.what, left.at) == ("gpu", "gpu_left", at(60))
     assert said in left.note if said else left.note == ""
 
@@ -188,12 +193,7 @@ def test_a_run_that_goes_on_with_fewer_gpus_says_when_and_why():
         ("preempted_in_part", "active", "warned"), ("preempted_in_part", "warned", "draining"),
         ("reshaped", "draining", "queued"), ("starting", "queued", "starting"),
     ]  # fmt: skip
-    history = [
-        TransitionRecord(lease.id, n, at(n), "planner", why, source, target, 1, "")
-        for n, (why, source, target) in enumerate(moves)
-    ]
-    run = Run(id="r1", user="stu", notebook="a.ipynb", created=at(0))
-    came, changed = gpus.rows(run, lease, history, "")
+    came, changed = told_of(lease, moves)
     assert (came.what, changed.what, changed.at) == ("gpu", "gpu_changed", at(2))
     assert changed.note == "Somebody with a prior claim needed some of its GPUs."
 
