@@ -6,6 +6,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 # More than there are cores: real hubs, kernels and time-outs are mostly waited for.
 JOBS ?= $(shell echo $$(($$(nproc) + 2)))
+# `make test` waits less, and each process collects all of its tests for itself.
+FEWER = $(if $(filter file,$(origin JOBS)),$(shell echo $$(($$(nproc) + 1))),$(JOBS))
 # What a new environment depends on: a change of these installs again, nothing else does.
 PINS := pyproject.toml constraints.txt tools/set_up.py
 # Says of which source the JupyterLab extension's bundle is.
@@ -56,7 +58,7 @@ test-frontend: $(VENV)/.ready-test $(VENV)/.ready-lab ## build the JupyterLab ex
 	@$(BIN)/python tools/pagelibs.py test
 
 test: $(VENV)/.ready-test $(VENV)/.ready-lab ## run the suite, but for what the others below run (ARGS="-k name" for a part)
-	@$(BIN)/python -m pytest -n $(JOBS) --dist loadscope --no-loadscope-reorder --ignore tests/browser --ignore tests/frameworks \
+	@$(BIN)/python -m pytest -n $(FEWER) --dist loadscope --no-loadscope-reorder --ignore tests/browser --ignore tests/frameworks \
 		-m "not processes and not browser and not site and not cluster and not frameworks" $(ARGS)
 
 test-processes: $(VENV)/.ready-test $(VENV)/.ready-lab ## test with kernels, companions and servers as processes of their own

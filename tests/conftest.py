@@ -101,6 +101,16 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByUnit | Non
     return ByUnit(config, log) if config.getoption("dist") == "loadscope" else None
 
 
+@pytest.fixture(autouse=True, scope="module")
+def found_by_the_collector() -> None:
+    """Let looks for garbage go through what a file's tests make, not what those before it left.
+
+    A worker comes to have a million objects, and what is tested looks at all of them at times.
+    """
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 def leaves_the_process_as_found() -> Iterator[None]:
     """Fail a test that leaves to those after it another interrupt handler, switch interval or log.

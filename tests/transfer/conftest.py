@@ -1,20 +1,8 @@
-import gc
-
 import pytest
 
 from tests.transfer.kinds import BY_NEED, open_pair
 from tests.transfer.pair import Pair
 from tests.transfer.stepped import SteppedPair
-
-
-@pytest.fixture(autouse=True, scope="module")
-def found_by_the_collector():
-    """Let searches for garbage go through what a file's tests make, as in a small notebook.
-
-    A worker has a million objects of the rooms before this one, and a search takes 0.3 s with them.
-    """
-    gc.collect()
-    gc.freeze()
 
 
 @pytest.fixture
