@@ -65,6 +65,11 @@ model.callbacks = [1, 2, Callback()]
             "x",
             r"a csv writer over an open file\.",
         ),
+        (  # of a temporary file it has a function that holds the file
+            "import csv, tempfile\nx = csv.writer(tempfile.NamedTemporaryFile('w'))",
+            "x",
+            r"an open file",
+        ),
         (
             "import hashlib\nx = hashlib.sha256()",
             "x",

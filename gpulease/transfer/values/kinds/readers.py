@@ -123,8 +123,10 @@ def reader_over(source: Any, line: int, dialect: dict[str, Any]) -> Any:
 
 
 def _reduce_writer(writer: Any) -> Any:
-    method = next(p for p in gc.get_referents(writer) if type(p) in _METHODS)
-    target = method.__self__
+    write = next(p for p in gc.get_referents(writer) if callable(p) and not isinstance(p, type))
+    target: Any = types.SimpleNamespace(write=write)
+    if type(write) in _METHODS and write.__name__ == "write":
+        target = write.__self__
     if isinstance(target, io.IOBase) and type(target) is not io.StringIO:
         raise RefusedError("a csv writer over an open file", writer)
     return writer_over, (target, _dialect(writer))
