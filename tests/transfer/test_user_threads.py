@@ -1,6 +1,8 @@
 """Threads that are the kernel's own are not taken for the user's."""
 
+import asyncio
 import gc
+import subprocess
 import threading
 import uuid
 import weakref
@@ -59,6 +61,20 @@ def test_the_loop_of_script_magics_is_not_the_users(capfd):
     finally:
         shell.magics_manager.registry["ScriptMagics"]._event_loop_finalizer()
         InteractiveShell.clear_instance()
+
+
+def test_what_waits_for_a_child_of_asyncio_runs_no_code_of_the_users():
+    """Until Python 3.12 a thread for each child; ``%%bash`` has one that ends a moment later."""
+    threads = UserThreads()
+
+    async def with_a_child() -> list[str]:
+        child = await asyncio.create_subprocess_exec("cat", stdin=subprocess.PIPE)
+        try:
+            return threads.alive()
+        finally:
+            await child.communicate(b"")
+
+    assert asyncio.run(with_a_child()) == []
 
 
 class Held:

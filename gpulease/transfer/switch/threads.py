@@ -14,9 +14,9 @@ from typing import Any
 
 from gpulease.transfer.libraries import magics
 
-_KNOWN = ("gpulease", "IPython", "Heartbeat", "IOPub", "Control", "subshell-", "asyncio_", "pydevd",
-          "zmq", "ThreadPoolExecutor", "QueueFeederThread", "ExecutorManagerThread",
-          "fsspecIO")  # fmt: skip
+_KNOWN = ("gpulease", "IPython", "Heartbeat", "IOPub", "Control", "subshell-", "asyncio_",
+          "asyncio-waitpid-", "pydevd", "zmq", "ThreadPoolExecutor", "QueueFeederThread",
+          "ExecutorManagerThread", "fsspecIO")  # fmt: skip
 
 #: Housekeeping whose threads have no name of their own; the last is pyzmq's, for large messages.
 _KNOWN_TYPES = ("TMonitor", "HistorySavingThread", "_DummyThread", "GarbageCollectorThread")
