@@ -305,8 +305,7 @@ def _goes_on(lease: Lease, snapshot: Snapshot) -> bool:
     """Whether a lease is there for its holder's cells: it does not leave, or only changes."""
     if lease.state is not LeaseState.DRAINING:
         return True
-    over = lease.hard_end is not None and snapshot.now >= lease.hard_end
-    return lease.becomes is not None and not over
+    return lease.becomes is not None and not lease.is_over(snapshot.now)
 
 
 def _can_be_called_back(lease: Lease, snapshot: Snapshot) -> bool:

@@ -227,6 +227,10 @@ class Lease:
         """How many of its devices it can live without."""
         return max(0, len(self.devices) - self.least) if self.min_count else 0
 
+    def is_over(self, now: datetime) -> bool:
+        """Whether its time is over."""
+        return self.hard_end is not None and now >= self.hard_end
+
     def fit(self, number: int) -> int:
         """Return with how many of so many devices it can live, 0 for none."""
         if number >= self.count:

@@ -21,7 +21,7 @@ from gpulease.runs.table import FAULTS, TABLE
 #: States in which a run has a server, or is about to.
 BUSY = frozenset({RunState.STARTING, RunState.RUNNING})
 #: After these a run may be tried again.
-_TRIED_AGAIN = FAULTS | {"kernel_died"}
+_TRIED_AGAIN = TABLE[RunState.RUNNING, RunState.WAITING]
 _OUTCOMES = {
     "succeeded": Outcome.SUCCEEDED,
     "cancelled": Outcome.CANCELLED,

@@ -5,6 +5,7 @@ import re
 import shutil
 import signal
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -248,12 +249,17 @@ def test_a_request_that_ended_unheard_says_how(stage: Stage, kernel: HomeKernel)
     assert kernel.run("%%gpu\n1").error.startswith("GPULeaseError: An admin ended it.")
 
 
-def test_a_run_asks_again_where_others_ended_its_request(
-    stage: Stage, lent: Lent, tmp_path: Path
-) -> None:
-    """Nobody is there to run the cell again, and a run never fails because it has to wait."""
+@pytest.fixture
+def run(stage: Stage, lent: Lent, tmp_path: Path) -> Iterator[HomeKernel]:
+    """The kernel of a whole notebook's run, where nobody sits."""
     given = {"GPULEASE_BUS": str(stage.path), "GPULEASE_CELL_OPTIONS": "--wait 365d"}
-    run = lent.take(tmp_path / "run", given)
+    taken = lent.take(tmp_path / "run", given)
+    yield taken
+    lent.give_back(taken, as_new=False)  # its environment is a run's
+
+
+def test_a_run_asks_again_where_others_ended_its_request(stage: Stage, run: HomeKernel) -> None:
+    """Nobody is there to run the cell again, and a run never fails because it has to wait."""
     end = {"reason": "forced", "sentence": "An admin ended it.", "note": "", "at": ""}
 
     def ended_once(lease: LeaseView) -> None:
@@ -263,17 +269,14 @@ def test_a_run_asks_again_where_others_ended_its_request(
             stage.change(lease["id"], state="ended", end=end)
 
     stage.on_ask = ended_once
-    try:
-        assert run.run("%load_ext gpulease").ok
-        cell = run.run("%%gpu\n1 + 1")
-        assert cell.result == "2", cell.traceback
-        assert asks(stage) == 2
-        denied = {**end, "reason": "denied"}
-        run.run("%gpu return")
-        stage.on_ask = lambda lease: stage.change(lease["id"], state="ended", end=denied)
-        assert not run.run("%%gpu\n1").ok
-    finally:
-        lent.give_back(run, as_new=False)  # its environment is a run's
+    assert run.run("%load_ext gpulease").ok
+    cell = run.run("%%gpu\n1 + 1")
+    assert cell.result == "2", cell.traceback
+    assert asks(stage) == 2
+    denied = {**end, "reason": "denied"}
+    run.run("%gpu return")
+    stage.on_ask = lambda lease: stage.change(lease["id"], state="ended", end=denied)
+    assert not run.run("%%gpu\n1").ok
 
 
 @pytest.mark.parametrize(
@@ -285,19 +288,14 @@ def test_a_run_asks_again_where_others_ended_its_request(
     ],
 )
 def test_a_run_tells_what_failed_beneath_its_cell_from_its_own_error(
-    dies: str, name: str, stage: Stage, lent: Lent, tmp_path: Path
+    dies: str, name: str, stage: Stage, run: HomeKernel
 ) -> None:
     """By the error's name its worker knows whether the run is tried again."""
     give(stage)
-    given = {"GPULEASE_BUS": str(stage.path), "GPULEASE_CELL_OPTIONS": "--wait 365d"}
-    run = lent.take(tmp_path / "run", given)
-    try:
-        assert run.run("%load_ext gpulease").ok
-        error = run.run(f"%%gpu\n{dies}").error
-        assert error.startswith(name)
-        assert "the next GPU cell" not in error
-    finally:
-        lent.give_back(run, as_new=False)  # its environment is a run's
+    assert run.run("%load_ext gpulease").ok
+    error = run.run(f"%%gpu\n{dies}").error
+    assert error.startswith(name)
+    assert "the next GPU cell" not in error
 
 
 def test_a_denied_ask_says_why(stage: Stage, kernel: HomeKernel) -> None:

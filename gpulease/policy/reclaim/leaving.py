@@ -240,9 +240,8 @@ def _draining(snapshot: Snapshot, lease: Lease, nominee: str | None) -> Action |
     if lease.park:
         ends = End(lease.id, drained or "drain_timeout", wanted)
         return _reshaped(snapshot, lease) or ends
-    over_all = lease.hard_end is not None and snapshot.now >= lease.hard_end
     waited_for = nominee is not None and lease.becomes is None
-    if wanted is EndReason.RETURNED and not waited_for and not over_all:
+    if wanted is EndReason.RETURNED and not waited_for and not lease.is_over(snapshot.now):
         # The holder did not say that it may be lost.  That is no way to hold it against somebody
         # who waits, or beyond its end.
         return Resume(lease.id, "not_home")
@@ -256,8 +255,9 @@ def _draining(snapshot: Snapshot, lease: Lease, nominee: str | None) -> Action |
 
 def _reshaped(snapshot: Snapshot, lease: Lease) -> Action | None:
     """Let a lease go on as what it becomes, if it has any time left."""
-    over_all = lease.hard_end is not None and snapshot.now >= lease.hard_end
-    return None if lease.becomes is None or over_all else Reshape(lease.id, "reshaped")
+    if lease.becomes is None or lease.is_over(snapshot.now):
+        return None
+    return Reshape(lease.id, "reshaped")
 
 
 def _over(until: datetime | None, now: datetime) -> bool:
