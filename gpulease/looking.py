@@ -35,7 +35,7 @@ async def keep_looking(
             log.warning("%s: %s", failed, error.sentence)
         except away as error:
             log.warning("%s: %s", failed, error)
-        except Exception:
+        except Exception:  # a fault of ours: see above
             log.exception("%s", failed)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(every() if callable(every) else every):

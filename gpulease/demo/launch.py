@@ -111,7 +111,7 @@ class Demo:
                 raise self._failure(f"JupyterHub ended while the {what} started")
             if time.monotonic() > deadline:
                 raise self._failure(f"The {what} did not answer within {START_MAX:.0f} s")
-            time.sleep(0.2)
+            time.sleep(0.2)  # that an address answers is told only by asking it
 
     def _failure(self, what: str) -> GPULeaseError:
         tail = log_tail(self.options.log)

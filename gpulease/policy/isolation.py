@@ -25,6 +25,7 @@ def isolated(steps: Planner, snapshot: Snapshot) -> list[Action]:
     try:
         return steps(snapshot)
     except Exception:
+        # A fault in what is decided of one lease; which one it is, plans without each tell.
         leases = sorted(snapshot.leases, key=queue.order)
         failing = _failing(steps, snapshot, leases)
         if not failing:

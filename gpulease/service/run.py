@@ -369,6 +369,7 @@ class RunningService:
             except OSError as error:
                 log.warning("the devices could not be read: %s", error)
             except Exception:
+                # No data is not idleness; were this loop to end, there would be none ever again.
                 log.exception("the devices could not be read; the next second tries again")
 
     async def _hold_fence(self) -> None:

@@ -78,6 +78,7 @@ def last_spread(address: str) -> tuple[float, float] | None:
     try:
         snapshot = read_last_snapshot(address)
     except Exception:
+        # Whatever another version wrote there: the service starts without it.
         log.warning("the last plan cannot be read: expected times have no interval for now")
         log.debug("why", exc_info=True)
         return None
