@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from gpulease.policy import queue
 from gpulease.policy.admission import Admission, admit, came_free, holds
-from gpulease.policy.health import reactions, reshaped_too_late, stuck
+from gpulease.policy.health import reactions, reshaped_too_late, stuck, unoffered
 from gpulease.policy.isolation import isolated
 from gpulease.policy.model import Action, End, Requeue, Snapshot
 from gpulease.policy.reclaim import Doubts, decide, nominations
@@ -75,4 +75,5 @@ def _steps(snapshot: Snapshot) -> list[Action]:
         *steps,
         *doubts.alerts,
         *stuck(snapshot),
+        *unoffered(snapshot),
     ]

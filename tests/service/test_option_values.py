@@ -18,7 +18,6 @@ from gpulease.service.settings.reading import size_option, web_address
         {"park_limit": "some"},
         {"service_url": "ftp://127.0.0.1:1"},
         {"service_url": "http://127.0.0.1:99999"},
-        {"policy_file": "/no/such/policy.yaml"},
     ],
     ids=str,
 )
@@ -29,6 +28,12 @@ def test_the_option_that_is_wrong_is_named(given: dict[str, str]) -> None:
     assert refused.value.reason == "bad_option"
     assert refused.value.numbers == {"option": name}
     assert refused.value.sentence == f"{name} is {value!r}."
+
+
+def test_a_pinned_policy_that_is_not_there_is_no_wrong_option() -> None:
+    """The version before it goes on; only a service that has none refuses to start."""
+    file = "/no/such/policy.yaml"
+    assert GPULeaseService(policy_file=file).options().policy_file == Path(file)
 
 
 def test_a_configuration_file_that_is_not_there_is_refused(tmp_path: Path) -> None:

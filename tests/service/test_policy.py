@@ -202,6 +202,34 @@ async def test_a_pinned_file_is_followed_and_a_bad_one_changes_nothing(run, tmp_
         policies = site.service.services.policies
         assert [each.name for each in policies.current.classes] == ["small"]
         assert "Line 4" in policies.problem
+    file.unlink()
+    async with run(policy_file=file) as site:
+        policies = site.service.services.policies
+        assert [each.name for each in policies.current.classes] == ["small"]
+        assert "is not used. It cannot be read: No such file" in policies.problem
+
+
+async def test_a_pinned_file_that_was_never_there_does_not_start(run, tmp_path: Path) -> None:
+    with pytest.raises(
+        GPULeaseError, match=r"policy_file is .*no-such\.yaml.*No such file"
+    ) as wrong:
+        async with run(policy_file=tmp_path / "no-such.yaml"):
+            pass
+    assert (wrong.value.reason, wrong.value.numbers) == ("bad_option", {"option": "policy_file"})
+
+
+async def test_a_class_of_a_pool_that_is_not_there_is_said(run, tmp_path: Path) -> None:
+    """The documentation's own example on one machine: nobody would ever get a GPU."""
+    file = tmp_path / "policy.yaml"
+    file.write_text("pools: {cards: {}}\nclasses: {toy: {pool: cards}}\n")
+    async with run(policy_file=file, gpus=2) as site:
+
+        async def alarm() -> list[str]:
+            return list((await admin(site).call("GET", "health"))["alerts"])
+
+        (said,) = await wait_for_async(alarm, 30, "the alert")
+        assert "pool cards" in said
+        assert "pool simulated-gpu, where there are 2 GPUs" in said
 
 
 async def test_a_pinned_file_is_not_taken_while_it_is_written(run, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from gpulease.policy.health.checks import (
 )
 from gpulease.policy.health.reactions import reactions, reshaped_too_late
 from gpulease.policy.health.stuck import stuck
+from gpulease.policy.health.unoffered import unoffered
 
 __all__ = [
     "BACK_OFF",
@@ -23,4 +24,5 @@ __all__ = [
     "reactions",
     "reshaped_too_late",
     "stuck",
+    "unoffered",
 ]

@@ -123,8 +123,9 @@ class Policies:
         Of a pinned file that cannot be used, the version before it stays in force, if there is one.
 
         Raises:
-            GPULeaseError: ``bad_policy`` when the text in force is not valid.
-            OSError: a named file cannot be read.
+            GPULeaseError: ``bad_policy`` when the text in force is not valid, ``bad_option`` when a
+                pinned file cannot be read and no version is there.
+            OSError: the file with the first version cannot be read.
         """
         found = await self._ledger.call(self._ledger.store.policy)
         if self._pinned is not None:
@@ -132,8 +133,7 @@ class Policies:
                 self._take(_text_of(found))
                 await self._try_pinned(await self._read_pinned())
             else:
-                text = await asyncio.to_thread(self._pinned.read_text, "utf-8")
-                await self._put(text, self._pinned.name)
+                await self._put(await self._first_pinned(), self._pinned.name)
             return
         if found is None:
             await self._put(await asyncio.to_thread(_first, first, devices, time_outs), AUTHOR)
@@ -243,14 +243,27 @@ class Policies:
             error.numbers["findings"] = self.check(text)
             raise
 
+    async def _first_pinned(self) -> str:
+        """Return the pinned file's text where no version before it could stay in force."""
+        assert self._pinned is not None
+        try:
+            return await asyncio.to_thread(self._pinned.read_text, "utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise GPULeaseError(
+                "bad_option",
+                f"policy_file is {str(self._pinned)!r}, which cannot be read: "
+                f"{_unreadable(error)}. No version of the policy is there to go on with.",
+                next_step="Give the path of a file that is there.",
+                numbers={"option": "policy_file"},
+            ) from error
+
     async def _read_pinned(self) -> str | None:
         """Return what stands in the pinned file; ``None`` with a problem where that cannot be."""
         assert self._pinned is not None
         try:
             return await asyncio.to_thread(self._pinned.read_text, "utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-            self._complain(f"it cannot be read: {why}.")
+            self._complain(f"It cannot be read: {_unreadable(error)}.")
             self._refused = None
             return None
 
@@ -303,6 +316,10 @@ def _first(first: Path | None, devices: Sequence[Device], time_outs: TimeOuts | 
     if first is not None:
         return first.read_text(encoding="utf-8")
     return document.dump(document.default_document(devices, time_outs))
+
+
+def _unreadable(error: OSError | UnicodeDecodeError) -> str:
+    return (error.strerror or str(error)) if isinstance(error, OSError) else "it is not UTF-8 text"
 
 
 def _about(found: PolicyText) -> PolicyAbout:

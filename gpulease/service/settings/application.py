@@ -30,7 +30,6 @@ from gpulease.service.settings.reading import (
     listening_at,
     listening_tls,
     read_configuration,
-    readable_file,
     size_option,
     smtp_login,
     web_address,
@@ -276,7 +275,7 @@ class GPULeaseService(Application):
             gpu_name=self.gpu_name,
             gpu_memory=size_option("gpu_memory", self.gpu_memory),
             simulate=self.simulate,
-            policy_file=_path(self.policy_file and readable_file("policy_file", self.policy_file)),
+            policy_file=_path(self.policy_file),
             first_policy_file=_path(self.first_policy_file),
             first_time_outs={
                 str(name): float(value) for name, value in self.first_time_outs.items()
