@@ -134,8 +134,11 @@ def spent(snapshot: Snapshot, project: str, user: str | None = None) -> float:
     return _spent(snapshot).get((project, user), 0.0)
 
 
-def remainder(snapshot: Snapshot, project: str, user: str) -> Remainder | None:
-    """Return what a person may still spend in a project, ``None`` where nothing bounds it."""
+def remainder(snapshot: Snapshot, project: str, user: str | None) -> Remainder | None:
+    """Return what a person may still spend in a project, ``None`` where nothing bounds it.
+
+    ``user``: ``None`` for all of its people together.
+    """
     home = snapshot.policy.projects.home(project)
     budget = home.budget
     period = budget.period(snapshot.now) if budget is not None else None
@@ -145,7 +148,7 @@ def remainder(snapshot: Snapshot, project: str, user: str) -> Remainder | None:
         Remainder(most - used, most, period[1], whose, budget.at_zero)
         for whose, most, used in (
             ("project", budget.gpu_hours, spent(snapshot, home.name)),
-            ("person", budget.of(user), spent(snapshot, home.name, user)),
+            ("person", budget.of(user) if user else None, spent(snapshot, home.name, user)),
         )
         if most is not None
     ]

@@ -130,6 +130,9 @@ async def test_use_and_what_is_left_are_shown_to_whom_they_concern(run: Any, pol
         assert row["gpu_hours"] == pytest.approx(2 * row["hours"], abs=1e-3)
         led = (await site.client(ina).call("GET", "projects"))["items"]
         assert [(each["name"], list(each["spent"])) for each in led] == [("phys", ["stu"])]
+        whole = led[0]["budget"]
+        assert (whole["whose"], whole["of"]) == ("project", 100), "all of its people's"
+        assert 90 < whole["left"] < 100
         with pytest.raises(GPULeaseError) as refused:
             await student.call("GET", "usage?by=shoe-size")
         assert refused.value.reason == "invalid_query"

@@ -102,9 +102,10 @@ def projects_of(snapshot: Snapshot, asker: Asker) -> list[dict[str, Any]]:
     for project in (each for each in projects.all if each.name in shown):
         view = _view(snapshot, project)
         view["mine"] = project.name in mine
-        if project.name in mine:
-            left = budgets.remainder(snapshot, project.name, asker.name)
-            view["budget"] = budget_view(left)
+        # Who only leads it spends nothing of it: what is left for all of its people.
+        spends = asker.name if project.name in mine else None
+        if project.name in mine | led:
+            view["budget"] = budget_view(budgets.remainder(snapshot, project.name, spends))
         if project.name in led:
             view["spent"] = {
                 user: round(hours, 2)
