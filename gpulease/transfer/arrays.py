@@ -11,12 +11,16 @@ import ctypes
 import operator
 import pickle
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
 #: A framework's tensor over the memory of one does not say so.
 HOLDERS = (bytearray, array.array)
 _OWNERS = (bytearray, array.array, ctypes.Array, ctypes.Structure, ctypes.Union)
+
+
+#: Whether the other side knows an array by an id.
+Known = Callable[[Any], bool]
 
 
 class Storage:
@@ -37,11 +41,16 @@ class Storage:
 class SharedMemory:
     """The memory that more than one of a group's arrays shows, found by address."""
 
-    def __init__(self, arrays: list[Any], owners: Iterable[Any] = ()) -> None:
-        spans = [(*byte_bounds(a), a, False) for a in arrays if a.size and not a.dtype.hasobject]
+    def __init__(
+        self, arrays: list[Any], owners: Iterable[Any] = (), known: Known = lambda _array: False
+    ) -> None:
+        shown = {id(a): a for a in arrays if a.size and not a.dtype.hasobject}
+        roots = {id(o): o for a in shown.values() if (o := root_of(a)) is not a}
+        shown |= {key: o for key, o in roots.items() if key not in shown and _is_met(o, known)}
+        spans = [(*byte_bounds(a), a, False) for a in shown.values()]
         spans += [(*span_of(owner), owner, True) for owner in owners]
         spans.sort(key=operator.itemgetter(0, 1))
-        #: ``id`` of the arrays that share memory with another one.
+        #: ``id`` of the arrays that share memory with another one, and of what stands for it.
         self.ids: set[int] = set()
         self._runs: list[tuple[int, int, Any]] = []
         run: list[tuple[int, int, Any, bool]] = []
@@ -64,14 +73,25 @@ class SharedMemory:
         )
         if whole is None:  # what the others have as their ``base``
             able = [o for at, end, o, _ in run if (at, end) == (low, high) and is_whole(o)]
-            whole = able[0] if len(able) == 1 else None
+            whole = able[0] if len(able) == 1 else _beneath([span[2] for span in run], low, high)
         stands = Storage(low, high, [span[2] for span in run]) if whole is None else whole
+        self.ids.add(id(stands))
         self._runs.append((low, high, stands))
+
+    @property
+    def stands(self) -> list[Any]:
+        """What stands for memory that is shared."""
+        return [stands for _, _, stands in self._runs]
 
     def at(self, address: int) -> tuple[int, Any] | None:
         """Return where the memory at an address begins and what stands for it, if it is shared."""
         found = self._run(address)
         return (found[0], found[2]) if found is not None else None
+
+    def stands_for(self, array_: Any) -> Any:
+        """Return what stands for the memory that an array shows, None where it is not shared."""
+        found = self._run(byte_bounds(array_)[0])
+        return None if found is None else found[2]
 
     def size_at(self, address: int) -> int:
         """Return the bytes of the shared memory at an address, 0 where it is not shared."""
@@ -82,6 +102,41 @@ class SharedMemory:
         index = bisect.bisect_right(self._runs, address, key=operator.itemgetter(0)) - 1
         found = self._runs[index] if index >= 0 else None
         return found if found is not None and address < found[1] else None
+
+
+def _beneath(arrays: list[Any], low: int, high: int) -> Any:
+    """Return the one array that all of these are views of, if it is neither more nor less.
+
+    No name may lead to it: ``numpy.arange(6).reshape(2, 3)`` is such a view.
+    """
+    wholes = {id(whole): whole for whole in map(root_of, arrays)}
+    if len(wholes) > 1:
+        return None
+    whole = next(iter(wholes.values()))
+    return whole if is_whole(whole) and byte_bounds(whole) == (low, high) else None
+
+
+def _is_met(array_: Any, known: Known) -> bool:
+    return is_whole(array_) and known(array_)
+
+
+def root_of(array_: Any) -> Any:
+    """Return the last array of those that one is a view of, itself where it is none."""
+    numpy_array = getattr(sys.modules.get("numpy"), "ndarray", ())
+    while isinstance(base := getattr(array_, "base", None), numpy_array):
+        array_ = base
+    return array_
+
+
+def shared_by(
+    arrays: list[Any], inner: Iterable[Any], known: Known, *, faces: bool
+) -> SharedMemory:
+    """Find memory that several arrays show, or one of another that is ``known``.
+
+    With ``faces``, objects that do not say whose memory they show, owners are looked for among
+    ``inner``.
+    """
+    return SharedMemory(arrays, filter(is_owner, inner) if faces else (), known)
 
 
 def is_whole(array_: Any) -> bool:

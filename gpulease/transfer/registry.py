@@ -64,6 +64,10 @@ class Registry:
             return oid
         return None
 
+    def knows(self, obj: Any) -> bool:
+        """Say whether ``obj`` has an oid."""
+        return self.find(obj) is not None
+
     def oid(self, obj: Any) -> str:
         """Return the oid of ``obj``, a new one where it has none."""
         oid = self.find(obj)

@@ -74,3 +74,38 @@ def test_an_array_under_a_tensor_that_a_generator_reads(pair):
     pair.gpu("assert a[2] == 3 == t[0] and box[0] is a")
     pair.gpu("a[3] = 9")
     pair.home("assert t[1] == 9 and a[3] == 9")
+
+
+@pytest.mark.parametrize("side", ["home", "gpu"])
+def test_it_reads_a_part_that_no_name_has(pair, side):
+    """The memory is the one that a name shows."""
+    here, there = (pair.home, pair.gpu)[:: 1 if side == "home" else -1]
+    here("import torch; from torch.utils.data import DataLoader, TensorDataset\nseen = 0")
+    here("data = torch.arange(20.); it = iter(DataLoader(TensorDataset(data[:10]), 2)); next(it)")
+    there("seen = data.sum().item(); data[2:6].mul_(10)")
+    here("assert seen == 190 and next(it)[0].tolist() == [20, 30]\ndata.add_(1)")
+    there("assert data[4] == 41; data = data.clone(); data.zero_()")
+    here("assert next(it)[0].tolist() == [41, 51] and data.sum() == 0")
+
+
+@pytest.mark.parametrize("side", ["home", "gpu"])
+def test_a_generator_of_batches(pair, side):
+    here, there = (pair.home, pair.gpu)[:: 1 if side == "home" else -1]
+    here(
+        "import torch\nx = torch.arange(40.).reshape(20, 2); train, test = x[:16], x[16:]\n"
+        "def batches(rows, n):\n    for i in range(0, len(rows), n): yield rows[i : i + n]"
+    )
+    here("gen = batches(train, 4); batch = next(gen)")
+    there("batch.mul_(2); total = x.sum()")
+    here("assert total == x.sum() == 808 and batch[0, 1] == 2\nbatch = next(gen)")
+    there("x.add_(1); total = batch.sum()")
+    here("assert total == 100 == batch.sum() and next(gen)[0, 0] == 17 and test[0, 0] == 33")
+
+
+@pytest.mark.parametrize("side", ["home", "gpu"])
+def test_an_array_and_a_tensor_over_one_memory(pair, side):
+    here, there = (pair.home, pair.gpu)[:: 1 if side == "home" else -1]
+    here("import numpy as np, torch\na = np.arange(20.); t = torch.from_numpy(a)")
+    here("gen = zip((x for x in a[:10]), range(9)); hold = [(x for x in t[3:])]; next(hold[0])")
+    there("t.mul_(2); a[5] = 1")
+    here("assert [x for x, _ in gen] == [0, 2, 4, 6, 8, 1, 12, 14, 16] and next(hold[0]) == 8")

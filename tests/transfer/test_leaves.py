@@ -292,12 +292,71 @@ def test_a_set_that_is_iterated_stays_with_its_iterator(shared):
     shared.gpu("assert s == {1, 2, 3}")
 
 
-def test_a_view_of_memory_that_a_generator_holds(shared):
-    begin(shared, "import numpy as np\na = np.arange(6.)\ngen = (x for x in a[2:])")
+def test_a_generator_over_a_view_that_no_name_has(either):
+    begin(either, "import numpy as np\na = np.arange(6.)\ngen = (x for x in a[2:])")
+    either.gpu("a[2] = 9")
+    either.home("assert next(gen) == 9 and a[2] == 9")
+    either.gpu("more = (float(x) for x in a[3:]); first = next(more)")
+    either.home("assert first == 3; a[4] = 7; a[5] = 8")
+    either.gpu("assert list(more) == [7, 8]\na[3] = 1")
+    either.home("assert next(gen) == 1")
+
+
+BATCHES = """
+import numpy as np
+X = np.arange(40.).reshape(20, 2); train, test = X[:16], X[16:]
+def batches(rows, n):
+    for start in range(0, len(rows), n):
+        yield rows[start:start + n]
+"""
+
+
+@pytest.mark.parametrize("side", ["home", "gpu"])
+def test_a_generator_of_batches(either, side):
+    """What it has given shares memory with what it will give."""
+    begin(either, BATCHES)
+    here, there = (either.home, either.gpu)[:: 1 if side == "home" else -1]
+    here("gen = batches(train, 4); batch = next(gen)")
+    there("batch *= 2; total = X.sum()")
+    here("assert total == X.sum() == 808 and batch[0, 1] == 2\nbatch = next(gen)")
+    there("X += 1; total = batch.sum()")
+    here("assert total == 100 == batch.sum() and next(gen)[0, 0] == 17 and test[0, 0] == 33")
+    there("assert test[0, 0] == 33 and batch.base is X.base and batch.base is not X")
+
+
+def test_what_a_generator_has_and_nobody_can_change(either):
+    begin(
+        either,
+        "import numpy as np, pandas as pd\npairs = [([1], 2), ([3], 4)]\n"
+        "days = list(pd.date_range('2020', periods=3)); row = np.zeros(2, dtype=[('n', 'i4')])",
+    )
+    either.gpu("gens = [(x for x in pairs), (x for x in days), (x for x in row)]")
+    either.gpu("pair, day, r = map(next, gens)")
+    either.home("assert pair is pairs[0] and day is days[0]\npair[0].append(5); row['n'] = 7")
+    either.gpu("assert pairs[0][0] == [1, 5] and r['n'] == 7 == next(gens[2])['n']")
+
+
+def test_what_an_array_of_objects_holds(either):
+    begin(
+        either, "import numpy as np\nitem = [1]; some = np.array([item, None, [2]], dtype=object)"
+    )
+    either.gpu(
+        "gen = (x for x in some[::2]); more = (x for x in np.array([item, 3], dtype=object))"
+    )
+    either.gpu("first = next(gen), next(more)")
+    either.home("assert first[0] is first[1] is item\nitem.append(5); some[2] = 9")
+    either.gpu("assert first == ([1, 5], [1, 5]) and next(gen) == 9")
+
+
+def test_memory_of_which_no_array_shows_all(shared):
+    begin(
+        shared,
+        "import numpy as np\na = np.arange(9.); a, b = a[1:5], a[3:7]\ngen = (x for x in a[2:])",
+    )
     shared.gpu("n = 1")
     with pytest.raises(GPULeaseError, match=r"a cannot travel .*: it is in use by gen"):
         shared.gpu("a[2] = 9")
-    shared.home("assert next(gen) == 2")
+    shared.home("assert next(gen) == 3")
 
 
 def test_what_is_replaced_at_home_is_named(new_pair):

@@ -154,8 +154,8 @@ NAMED = {
     "a masked array": (
         "import numpy as np\nc = [np.ma.masked_array([1, 2])]", "c[0]", "c[0][1] = 3; del c",
     ),
-    "arrays that share": (
-        "import numpy as np\nc = [np.arange(6.0)]; c.append(c[0][1:3])", "c[1]", "c[0][1] = 9",
+    "arrays of which none shows all": (
+        "import numpy as np\nc = np.arange(9.0); c = [c[1:4], c[2:7]]", "c[1]", "c[0][1] = 9",
     ),
     "an estimator in a list": (
         "from sklearn.linear_model import LinearRegression\nc = [LinearRegression()]", "c[0]",

@@ -24,11 +24,11 @@ from typing import Any
 
 from gpulease.transfer.libraries import library
 
-from .base import Aside, Framework, Inside, Packing, Stage, new, set_attributes, staged
+from .base import Aside, Framework, Inside, Keeping, Packing, Stage, new, set_attributes, staged
 
 __all__ = [
     "Aside", "Framework", "Inside", "Packing", "Stage", "active", "enter", "entries", "is_imported",
-    "new", "of", "refresh", "set_attributes", "staged",
+    "keeps", "new", "of", "refresh", "set_attributes", "staged",
 ]  # fmt: skip
 
 log = logging.getLogger(__name__)
@@ -89,6 +89,12 @@ def is_imported(obj: Any) -> bool:
     """Say whether a claimed object is some module's, and no name's own."""
     framework = of(type(obj))
     return framework is not None and framework.is_imported(obj)
+
+
+def keeps(obj: Any) -> bool:
+    """Say whether the very object on the other side becomes what this one is, without a pin."""
+    framework = of(type(obj))
+    return framework.keeps(obj) if isinstance(framework, Keeping) else False
 
 
 def not_imported(objects: list[Any]) -> list[Any]:

@@ -134,6 +134,14 @@ class OnDevice(Protocol):
         """Return all bytes in use where ``error`` says that no room is left there, else None."""
 
 
+@runtime_checkable
+class Keeping(Protocol):
+    """What a framework may have beside: some of its objects are known by an id on both sides."""
+
+    def keeps(self, obj: Any) -> bool:
+        """Say whether the other side's very object becomes what a claimed object is."""
+
+
 @dataclass
 class Packing:
     """One group on its way into bytes: what a framework's reductions may ask."""

@@ -19,6 +19,7 @@ from gpulease.transfer.api import Note
 from gpulease.transfer.libraries import library
 from gpulease.transfer.registry import Registry
 from gpulease.transfer.values.groups import ATOMIC
+from gpulease.transfer.values.kinds.faces import show_the_same
 from gpulease.transfer.values.state import last_error
 
 from .shown import own_results
@@ -41,7 +42,8 @@ def kept_notes(
     """
     last_error.follow(olds, ns)
     for name in list(olds):
-        if ns.get(name) is olds[name] or not may_be_held(olds[name]):
+        new = ns.get(name)
+        if new is olds[name] or show_the_same(olds[name], new) or not may_be_held(olds[name]):
             del olds[name]
     notes = []
     ours = borrowed_of(olds, registry)

@@ -155,12 +155,14 @@ def merge(groups: Iterable[Group]) -> Group:
 class Held:
     """What leaves (see ``leaves``) of one side keep of what names lead to.
 
-    ``objects`` of names, by ``id``, with the leaf that keeps each.  Roots that are ``stuck`` share
+    ``objects`` of names, by ``id``, with the leaf that keeps each; of those ``viewed`` it has views
+    of its own.  Roots that are ``stuck`` share
     with a leaf what cannot even be written in place.  ``leaves`` are those that live here.
     """
 
     leaves: dict[int, Any] = field(default_factory=dict)
     objects: dict[int, Any] = field(default_factory=dict)
+    viewed: dict[int, Any] = field(default_factory=dict)
     stuck: dict[str, Any] = field(default_factory=dict)
 
 

@@ -7,25 +7,26 @@ is *pinned*: it travels by id, and its content is put into the object that is th
 
 from __future__ import annotations
 
-import bisect
 import gc
-import itertools
 import sys
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
-from gpulease.transfer.arrays import SharedMemory, buffer_owner, byte_bounds
+from gpulease.transfer import frameworks
+from gpulease.transfer.arrays import buffer_owner
 from gpulease.transfer.frameworks import sealed
 from gpulease.transfer.libraries import library
 from gpulease.transfer.refuse import RefusedError
 from gpulease.transfer.registry import is_oid
-from gpulease.transfer.values.kinds.array_reduction import whole_of
 from gpulease.transfer.values.kinds.arrays_in_place import is_array
 from gpulease.transfer.values.kinds.containers import is_container
-from gpulease.transfer.values.kinds.units import can_pin, is_plain_instance, own_space
+from gpulease.transfer.values.kinds.faces import is_row
+from gpulease.transfer.values.kinds.scalars import is_scalar
+from gpulease.transfer.values.kinds.units import is_plain_instance
 from gpulease.transfer.values.packing.pickling import Packed
 
+from .in_place import PLAIN, Places, spaces_of
 from .names import path
 from .stays import leaves
 
@@ -37,16 +38,15 @@ if TYPE_CHECKING:
 _LIMIT = 20_000
 #: References of our own while counting: the group's table, our list, the loop, the call.
 _OURS = 4
-_PLAIN = frozenset({list, dict, tuple, set, frozenset, bytearray})
 
 
 def pins_of(side: Side, group: Group, survey: Survey, packed: Packed) -> dict[str, Any]:
     """Return oid to object for what keeps its identity on the other side."""
     if not may_have_pins(side, group):
         return {}
-    spaces = _spaces(group)
-    shared = _shared(group, spaces)
-    able = [o for o in group.inner.values() if can_pin(o) and id(o) not in shared]
+    spaces = spaces_of(group)
+    places = Places(group, spaces, side.registry)
+    able = [o for o in (*group.inner.values(), *places.beneath) if places.can(o)]
     if not able:
         return {}
     # An instance may have got its dictionary only now: the walk saw its attributes without one.
@@ -57,43 +57,16 @@ def pins_of(side: Side, group: Group, survey: Survey, packed: Packed) -> dict[st
         if unit is not None:
             known.update(map(id, gc.get_referents(unit)))
     known.update(map(id, group.arrays))
+    known.update(id(a.base) for a in group.arrays if a.base is not None)
     known.update(map(id, map(_owner, packed.buffers)))  # no name here may keep one of them
+    known.update(places.wholes)
     pins = {}
     for obj in able:
         if side.registry.find(obj) is not None or sys.getrefcount(obj) > known[id(obj)] + _OURS:
             pins[side.registry.oid(obj)] = obj
+    for whole in [whole for obj in pins.values() if (whole := places.whole(obj)) is not None]:
+        pins[side.registry.oid(whole)] = whole  # what shows its memory is made over it
     return pins
-
-
-def _shared(group: Group, spaces: Mapping[int, Any]) -> set[int]:
-    """Return by id what is a part of another object, or shows memory that another one shows."""
-    shared = SharedMemory(group.arrays).ids | spaces.keys()
-    shared.update(map(id, map(buffer_owner, group.arrays)))
-    shared.update(_viewed(group.arrays))
-    shared.update(map(id, group.shown))
-    shared.update(_shown(group))
-    return shared
-
-
-def _shown(group: Group) -> set[int]:
-    """Return the arrays, by id, whose memory an object of a framework shows as well."""
-    if not group.spans:
-        return set()
-    spans = sorted(group.spans)
-    ends = list(itertools.accumulate((high for _, high in spans), max))
-
-    def is_met(array: Any) -> bool:
-        low, high = byte_bounds(array)
-        before = bisect.bisect_left(spans, (high,))
-        return before > 0 and ends[before - 1] > low
-
-    return {id(a) for a in group.arrays if a.size and is_met(a)}
-
-
-def _viewed(arrays: list[Any]) -> set[int]:
-    """Return the arrays of objects, by id, that others of these are views of."""
-    wholes = ((whole_of(a), a) for a in arrays if a.dtype.hasobject)
-    return {id(whole) for whole, array in wholes if whole is not array}
 
 
 def may_have_pins(side: Side, group: Group) -> bool:
@@ -113,9 +86,10 @@ def refuse_kept(side: Side, group: Group, survey: Survey) -> None:
     found = [held.stuck[root] for root in group.roots if root in held.stuck]
     kept = held.objects.keys() & group.inner.keys()
     if kept and not found:
-        uncounted = len(group.inner) > _LIMIT
-        if uncounted or (side.label == "a" and not _can_stay(side, group, kept)):
-            found = [held.objects[min(kept)]]
+        # At home a part that is replaced is told of; memory that nobody refers to is not.
+        counted = kept if side.label == "a" else kept & held.viewed.keys()
+        if len(group.inner) > _LIMIT or (counted and not _can_stay(side, group, counted)):
+            found = [held.objects[min(counted or kept)]]
     if found:
         values = {name: survey.values[name] for name in side.names() if name in survey.values}
         where, kind = path.way_to(values, found[0]), leaves.leaf_kind(found[0])
@@ -128,15 +102,17 @@ def refuse_kept(side: Side, group: Group, survey: Survey) -> None:
 def _can_stay(side: Side, group: Group, keys: Collection[int]) -> bool:
     if not may_have_pins(side, group):
         return False
-    shared = _shared(group, _spaces(group))
-    return all(can_pin(group.inner[key]) and key not in shared for key in keys)
+    places = Places(group, spaces_of(group), side.registry)
+    kept = (group.inner[key] for key in keys)
+    return all(frameworks.keeps(obj) or places.can(obj) for obj in kept)
 
 
 def is_unknown_there(side: Side, group: Group, survey: Survey) -> bool:
     """Say whether a leaf here keeps a part of which home does not know the id."""
     kept = survey.held.objects.keys() & group.inner.keys() if side.label == "a" else ()
     known = side.ledger.peer_units
-    return any(side.registry.find(group.inner[key]) not in known for key in kept)
+    objects = (group.inner[key] for key in kept)
+    return any(side.registry.find(o) not in known and not frameworks.keeps(o) for o in objects)
 
 
 def must_stay(side: Side, group: Group, survey: Survey) -> set[str]:
@@ -145,8 +121,8 @@ def must_stay(side: Side, group: Group, survey: Survey) -> set[str]:
     told = survey.kept.union(r for absent in remote for r in absent.reads if is_oid(r))
     if not told:
         return set()
-    found = (side.registry.find(obj) for obj in group.inner.values())
-    return {oid for oid in found if oid in told}
+    found = ((side.registry.find(obj), obj) for obj in group.inner.values())
+    return {oid for oid, obj in found if oid in told and not frameworks.keeps(obj)}
 
 
 def is_newly_held(side: Side, group: Group, survey: Survey, packed: Packed) -> bool:
@@ -156,7 +132,7 @@ def is_newly_held(side: Side, group: Group, survey: Survey, packed: Packed) -> b
     """
     settings = side.settings
     small = group.nbytes <= settings.small_bytes and group.objects <= settings.small_objects
-    if not small or not all(map(can_pin, group.arrays)):
+    if not small or not all(map(Places(group, spaces_of(group), side.registry).can, group.arrays)):
         return False
     return not side.ledger.peer_units.issuperset(pins_of(side, group, survey, packed))
 
@@ -182,9 +158,9 @@ def is_plain(obj: Any) -> bool:
     A pinned object has its old content until the commit, so nobody may look into it before: no
     constructor that iterates over an argument, no hash of an attribute.
     """
-    if type(obj) in _PLAIN:
+    if type(obj) in PLAIN:
         return True
-    if is_array(obj) or _is_scalar(type(obj)):
+    if is_array(obj) or is_scalar(type(obj)) or is_row(type(obj)):
         return True
     return not _has_own_hash(type(obj)) and (is_plain_instance(obj) or is_container(obj))
 
@@ -203,20 +179,6 @@ def _loads_blindly(obj: Any) -> bool:
 def _is_tensor(kind: type) -> bool:
     torch = library("torch")
     return torch is not None and kind in (torch.Tensor, torch.nn.Parameter)
-
-
-def _is_scalar(kind: type) -> bool:
-    """Say whether this is one of numpy's own numbers, which refer to nothing."""
-    numpy = library("numpy")
-    if numpy is None or not issubclass(kind, numpy.generic):
-        return False
-    return kind in numpy.ScalarType and kind is not numpy.void
-
-
-def _spaces(group: Group) -> dict[int, Any]:
-    """Return by id the instances' own attribute dictionaries: they are part of the instance."""
-    spaces = (own_space(obj) for obj in group.inner.values() if type(obj) not in _PLAIN)
-    return {id(space): space for space in spaces if space is not None}
 
 
 def _owner(view: memoryview) -> Any:

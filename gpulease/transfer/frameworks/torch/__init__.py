@@ -58,6 +58,10 @@ class _Torch(Aside):
         tensors = [obj for obj in objects if isinstance(obj, torch.Tensor)]
         return faces.contents(tensors, packing)
 
+    def keeps(self, obj: Any) -> bool:
+        exact = type(obj) in (torch.Tensor, torch.nn.Parameter)
+        return exact and memories.is_plain(obj) and obj.grad_fn is None
+
     def use_of(self, obj: Any) -> dict[int, int]:
         return devices.use_of(obj)
 

@@ -115,6 +115,12 @@ def _array(array: Any, context: Memory) -> Any:
         offset = int(array.__array_interface__["data"][0]) - low
         args = (memory, array.dtype, array.shape, array.strides, offset, flags.writeable)
         return tokens.view, args
+    return own_memory(array)
+
+
+def own_memory(array: Any) -> Any:
+    """Reduce an array to its elements and form, whoever else shows its memory."""
+    flags = array.flags
     order = "F" if flags.f_contiguous and not flags.c_contiguous else "C"
     numpy = sys.modules["numpy"]
     plain = array if type(array) is numpy.ndarray else array.view(numpy.ndarray)

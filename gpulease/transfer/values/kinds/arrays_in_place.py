@@ -84,8 +84,20 @@ def content_of(array: Any) -> tuple[Any, dict[str, Any] | None]:
 
 
 def fill(array: Any, content: tuple[Any, dict[str, Any] | None]) -> None:
-    """Make its elements and attributes these; raises ValueError where its size is another."""
+    """Make its elements and attributes these; raises ValueError where its size is another.
+
+    One over another's memory has no elements of its own (see ``shared_arrays``).
+    """
     elements, space = content
+    if type(elements) is tuple:
+        _lie_as(array, *elements)
+    else:
+        _take(array, elements)
+    if space is not None:
+        fill_dict(array.__dict__, space)
+
+
+def _take(array: Any, elements: Any) -> None:
     plain = array if type(array) is type(elements) else _plain(array)
     if not plain.flags.writeable:
         plain.flags.writeable = array.flags.writeable = True
@@ -95,8 +107,14 @@ def fill(array: Any, content: tuple[Any, dict[str, Any] | None]) -> None:
         plain = _plain(array)
     plain[...] = elements
     array.flags.writeable = elements.flags.writeable
-    if space is not None:
-        fill_dict(array.__dict__, space)
+
+
+def _lie_as(array: Any, dtype: Any, shape: tuple[int, ...], writeable: bool) -> None:
+    if (array.shape, array.dtype) != (shape, dtype):
+        with unsaid():
+            array.dtype, array.shape = dtype, shape
+    if array.flags.writeable != writeable:
+        array.flags.writeable = writeable
 
 
 def _plain(array: Any) -> Any:

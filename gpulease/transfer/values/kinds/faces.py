@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from gpulease.transfer.arrays import over
+from gpulease.transfer.arrays import byte_bounds, over
 from gpulease.transfer.libraries import library
 
 from . import tokens
@@ -29,7 +29,7 @@ def is_face(kind: type) -> bool:
 
 def memory_of(obj: Any) -> Any:
     """Return an array over the memory that a face shows; None where it is its own."""
-    if _is_row(obj):
+    if is_row(type(obj)):
         import numpy
 
         if obj.dtype.hasobject or not obj.dtype.itemsize:
@@ -41,9 +41,25 @@ def memory_of(obj: Any) -> Any:
     return _pixels(obj)
 
 
-def _is_row(obj: Any) -> bool:
+def is_row(kind: type) -> bool:
+    """Say whether objects of this type are rows of structured arrays."""
     row = getattr(library("numpy"), "void", None)  # an image may be there without numpy
-    return row is not None and isinstance(obj, row)
+    return row is not None and issubclass(kind, row)
+
+
+def show_the_same(one: Any, other: Any) -> bool:
+    """Say whether two arrays, or two rows, are faces of the same elements."""
+    numpy = library("numpy")
+    if numpy is None or type(one) is not type(other):
+        return False
+    if is_row(type(one)):
+        one, other = memory_of(one), memory_of(other)
+        if one is None or other is None:
+            return False
+    elif not issubclass(type(one), numpy.ndarray):
+        return False
+    lie = [(byte_bounds(each), each.dtype, each.shape, each.strides) for each in (one, other)]
+    return bool(one.size) and lie[0] == lie[1]
 
 
 def _pixels(image: Any) -> Any:
@@ -170,7 +186,7 @@ def reduce(obj: Any, shown: Shown) -> Any:  # noqa: PLR0911 - one a kind
     if not is_face(kind):
         return NotImplemented
     memory = memory_of(obj)
-    if _is_row(obj):  # in numpy's way it could not be written to
+    if is_row(kind):  # in numpy's way it could not be written to
         return NotImplemented if memory is None else (tokens.row, (memory, obj.dtype, kind))
     if memory is None or not shown(memory):
         return NotImplemented

@@ -386,6 +386,8 @@ def _make_plain(kind: str, args: list[Any]) -> Any:
         return types.CellType()
     if kind == "array":
         return arrays_in_place.make(*args)
+    if kind == "view":
+        return args[0](*args[1])
     if kind == "instance":
         return object.__new__(args[0])
     if kind == "container":

@@ -16,12 +16,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpulease.transfer import frameworks
-from gpulease.transfer.arrays import SharedMemory, is_owner
+from gpulease.transfer.arrays import shared_by
 from gpulease.transfer.frameworks import sealed
 from gpulease.transfer.refuse import RefusedError
 from gpulease.transfer.registry import Registry
 from gpulease.transfer.values.groups import Check, Group
-from gpulease.transfer.values.kinds import spaces
+from gpulease.transfer.values.kinds import shared_arrays, spaces
 from gpulease.transfer.values.kinds.hashing import chunk_digests, combine, of_chunks
 from gpulease.transfer.values.kinds.units import UnitBook, is_plain_instance
 from gpulease.transfer.values.landing.transplant import lasting_ids
@@ -91,12 +91,6 @@ class Packed:
 _Buffers = list[tuple[memoryview, str | None]]
 
 
-def _shared_memory(group: Group) -> SharedMemory:
-    """Find memory that several show; an image does not say whose memory it shows."""
-    owners = [obj for obj in group.inner.values() if is_owner(obj)] if group.faces else []
-    return SharedMemory(group.arrays, owners)
-
-
 class Packer:
     """Packs groups of one side; the objects must not change while ``pack`` runs."""
 
@@ -132,23 +126,18 @@ class Packer:
         """
         started = time.perf_counter()
         if (scalar := _scalar(group, values or self._ns)) is not None:
-            inband = pickle.dumps(scalar, 5)
-            digest = combine([inband])
-            seconds = time.perf_counter() - started
-            return Packed(
-                group.roots, inband, {}, [], digest, seconds, content=digest, alike=Alike.SURELY
-            )
-        for obj in group.shown:
-            raise RefusedError(f"memory that a tensor and a {type(obj).__name__} share", obj)
+            return scalar
+        _refuse_shown(group)
         # Before the pickle: to ask an object for its dictionary may make one, and that is pickled.
         seen = trace(group)
         pinned = pins or {}
-        context = Context(self._book, self._registry, _shared_memory(group))
-        context.inner, context.arrays = group.inner.keys(), group.arrays
-        context.culprits, context.structure = self.culprits, structure
-        context.names = group.names
+        knows = self._registry.knows
+        shared = shared_by(group.arrays, group.inner.values(), knows, faces=group.faces)
+        context = Context(
+            self._book, self._registry, shared, units=units, inner=group.inner.keys(),
+            arrays=group.arrays, culprits=self.culprits, structure=structure, names=group.names,
+        )  # fmt: skip
         context.check = check or context.check
-        context.units = units
         names = {name: (values or self._ns)[name] for name in group.names}
         _refuse_bound(names)
         contents = _prepare(group, context, names)
@@ -171,14 +160,14 @@ class Packer:
         for oid, obj in pinned.items():
             if id(obj) in context.spaces and is_plain_instance(obj):
                 units_content[oid] = (context.spaces[id(obj)], units_content[oid][1], "given")
+        units_content |= shared_arrays.contents(pinned, shared)
         payload = (names, units_content, contents)
 
         def dump() -> tuple[bytes, _Buffers, dict[str, bytes]]:
             inband, buffers = self._dump(payload, context, group.has_namespace)
-            skeletons = {
-                oid: self._dump(self._book.skeleton(obj), context, False)[0]
-                for oid, obj in everything.items()
-            }
+            empty = {oid: self._book.skeleton(obj) for oid, obj in everything.items()}
+            empty |= shared_arrays.skeletons(pinned, context)
+            skeletons = {oid: self._dump(each, context, False)[0] for oid, each in empty.items()}
             return inband, buffers, skeletons
 
         try:
@@ -267,6 +256,11 @@ def _loads_alike(group: Group, context: Context, buffers: list[memoryview]) -> A
     return Alike.LIKELY if likely else Alike.NO
 
 
+def _refuse_shown(group: Group) -> None:
+    for obj in group.shown:
+        raise RefusedError(f"memory that a tensor and a {type(obj).__name__} share", obj)
+
+
 def _refuse_bound(names: Mapping[str, Any]) -> None:
     """Raise RefusedError where a name is bound to what never moves."""
     for value in names.values():
@@ -281,15 +275,19 @@ def _refuse_unsafe(group: Group, context: Context, names: Mapping[str, Any]) -> 
         leaves.refuse_unsafe(group, found, names)
 
 
-def _scalar(group: Group, values: Mapping[str, Any]) -> Any:
-    """Return what to pickle of a name bound to a short number or text, None for all else."""
+def _scalar(group: Group, values: Mapping[str, Any]) -> Packed | None:
+    """Pack a name bound to a short number or text; None for all else."""
+    started = time.perf_counter()
     if len(group.roots) != 1 or group.inner or not group.names:
         return None
     name = group.names[0]
     value = values[name]
     if type(value) not in _SCALARS or value != value or group.nbytes > _SHORT:  # noqa: PLR0124
         return None
-    return {name: value}, {}, []
+    inband = pickle.dumps(({name: value}, {}, []), 5)
+    digest = combine([inband])
+    seconds = time.perf_counter() - started
+    return Packed(group.roots, inband, {}, [], digest, seconds, content=digest, alike=Alike.SURELY)
 
 
 def _prepare(group: Group, context: Context, names: Mapping[str, Any]) -> list[tuple[Any, Any]]:

@@ -40,9 +40,13 @@ class LeafGroups:
         """Find what each leads to, when everything else was walked."""
         for key, leaf in self.held.leaves.items():
             found = self._reaches[key] = reach(leaf, ns, owner, self._registry)
-            spans = [byte_bounds(a) for a in found.arrays if a.size * a.itemsize]
+            shown = [(*byte_bounds(a), a) for a in found.arrays if a.size * a.itemsize]
             found.arrays.clear()
-            found.fragile |= memory.roots_at(parts, found.spans + spans)
+            met = memory.met(parts, shown + [(*span, None) for span in found.spans])
+            found.roots |= met.steady
+            found.fragile |= met.fragile
+            found.held |= met.wholes
+            self.held.viewed.update(dict.fromkeys(met.wholes, leaf))
             self.held.objects.update(dict.fromkeys(found.held, leaf))
 
     def _kept_oids(self, found: Reach, groups: list[Group]) -> set[str]:

@@ -4,13 +4,28 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-from gpulease.transfer.arrays import buffer_owner, byte_bounds, is_owner, span_of
+from gpulease.transfer.arrays import buffer_owner, byte_bounds, is_owner, root_of, span_of
 from gpulease.transfer.values.groups import Group
 
-#: First and one past the last address, the root, and the array where it is a library's own.
+#: First and one past the last address, the root, and the array where it is a library's own (of
+#: what does not travel there is no root, but its array, if any).
 _Span = tuple[int, int, str, Any]
+
+
+@dataclass
+class Met:
+    """Who shows the memory that something shows which does not travel.
+
+    Roots are ``steady`` where that is written to in place: by an object of a framework that shows
+    all of it, or by the arrays ``wholes`` (by ``id``), which must be.  Other roots are ``fragile``.
+    """
+
+    steady: set[str] = field(default_factory=set)
+    wholes: set[int] = field(default_factory=set)
+    fragile: set[str] = field(default_factory=set)
 
 
 class Overlaps:
@@ -49,20 +64,30 @@ class Overlaps:
                 if block is not None:
                     roots[root].arrays.append(block)
 
-    def roots_at(self, parts: Mapping[str, Group], spans: list[tuple[int, int]]) -> set[str]:
-        """Return the roots of what shows memory between some of these addresses."""
-        if not spans:
-            return set()
+    def met(self, parts: Mapping[str, Group], shown: list[tuple[int, int, Any]]) -> Met:
+        """Return who shows memory between these addresses, too; each with its array, or None."""
+        out = Met()
+        if not shown:
+            return out
         roots = {root: part for root, part in parts.items() if not root.startswith("need:")}
-        shown = [(low, high, "", None) for low, high in spans if low < high]
-        runs = _runs([*shown, *self._spans(roots)])
-        return {
-            root
-            for run in runs
-            if any(not r for _, _, r, _ in run)
-            for _, _, root, _ in run
-            if root
-        }
+        spans: list[_Span] = [(low, high, "", array) for low, high, array in shown if low < high]
+        for run in _runs(spans + self._spans(roots)):
+            found = {root for _, _, root, _ in run if root}
+            arrays = [array for _, _, root, array in run if not root]
+            if not arrays or not found:
+                continue
+            all_of_it = run[0][0], max(high for _, high, _, _ in run)
+            if any(all_of_it in roots[root].spans for root in found):
+                out.steady |= found
+                continue
+            there = [other for root in found for other in roots[root].arrays]
+            viewed = _of_one_root(arrays, there)
+            if viewed:
+                out.wholes.update(viewed)
+                out.steady |= found
+            else:
+                out.fragile |= found
+        return out
 
     def _shown_by_frameworks(self, roots: Mapping[str, Group]) -> Iterator[tuple[str, str]]:
         """Yield the roots of objects whose memory a framework shows; enter these into the parts."""
@@ -87,6 +112,16 @@ class Overlaps:
                 spans += [(*span_of(o), root, None) for o in part.inner.values() if is_owner(o)]
         spans += [(*byte_bounds(a), root, a) for a, root in self.blocks if a.size * a.itemsize]
         return spans
+
+
+def _of_one_root(arrays: list[Any], there: list[Any]) -> list[int]:
+    """Return one array, by ``id``, of those that are ``there`` for each that is a view with it.
+
+    Nothing where one has none.  Written to in place, it is what the view shows.
+    """
+    by_root = {id(root_of(array)): id(array) for array in there}
+    found = [None if each is None else by_root.get(id(root_of(each))) for each in arrays]
+    return [] if None in found else [key for key in found if key is not None]
 
 
 def _runs(spans: list[_Span]) -> Iterator[list[_Span]]:

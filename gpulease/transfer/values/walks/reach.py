@@ -20,6 +20,8 @@ from gpulease.transfer.libraries import library
 from gpulease.transfer.refuse import SET_AND_DICT_ITERATORS, live_kind
 from gpulease.transfer.registry import Registry
 from gpulease.transfer.values.groups import ATOMIC, unit_root
+from gpulease.transfer.values.kinds.faces import is_row
+from gpulease.transfer.values.kinds.scalars import is_scalar
 from gpulease.transfer.values.kinds.units import is_unit
 from gpulease.transfer.values.names.analysis import code_use
 from gpulease.transfer.values.stays import leaves
@@ -37,7 +39,7 @@ class Reach:
     """``roots`` share an object with the leaf, by ``id`` in ``held``; ``reads`` are names.
 
     ``fragile`` are roots of which a part may not even be written in place: a set that is iterated.
-    ``spans`` and ``arrays`` are memory that no object in ``held`` stands for.
+    ``spans`` is memory that no object in ``held`` stands for; so is that of ``arrays``.
     """
 
     reads: set[str] = field(default_factory=set)
@@ -74,7 +76,7 @@ class _Look:
             frontier = [each for obj in fresh.values() for each in self._beyond(obj)]
         return self._found
 
-    def _beyond(self, obj: Any) -> list[Any]:
+    def _beyond(self, obj: Any) -> list[Any]:  # noqa: PLR0911 - one line a kind
         """Note what an object is; return where to go on."""
         kind = type(obj)
         if obj is self._ns:
@@ -90,11 +92,16 @@ class _Look:
         if kind is types.CellType and (oid := self._registry.find(obj)) is not None:
             self._found.roots.add(unit_root(oid))
         root = self._owner.get(id(obj))
-        if root is not None:
-            self._found.roots.add(root)
+        if root is None:
+            return self._inside(obj)
+        self._found.roots.add(root)
+        if is_row(kind) and obj.base is not None:  # a face of that
+            return [obj.base]
+        if issubclass(kind, _OF_OTHERS):  # an equal one is as good: what is in it may not be
+            return gc.get_referents(obj)
+        if not is_scalar(kind):
             self._found.held.add(id(obj))
-            return []
-        return self._inside(obj)
+        return []
 
     def _inside(self, obj: Any) -> list[Any]:
         kind = type(obj)
@@ -105,10 +112,14 @@ class _Look:
             inside = framework.inside(obj, self._scratch.setdefault(framework, {}))
             self._found.spans += inside.spans
             return list(inside.values)
+        if is_row(kind):
+            return [obj.base] if obj.base is not None else []
         numpy = library("numpy")
         if numpy is not None and issubclass(kind, numpy.ndarray):
             self._found.arrays.append(obj)
-            return [obj.base] if obj.base is not None else []
+            if obj.dtype.hasobject:
+                return list(obj.view(numpy.ndarray).ravel(order="K").tolist())
+            return [] if isinstance(obj.base, numpy.ndarray) else [obj.base]
         found = gc.get_referents(obj)
         if kind in SET_AND_DICT_ITERATORS:
             self._found.fragile.update(
@@ -140,6 +151,7 @@ class _Look:
         self._found.unbounded |= use.unbounded
 
 
+_OF_OTHERS = (tuple, frozenset, slice)
 _SUSPENDED = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
 
 

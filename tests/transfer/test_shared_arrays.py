@@ -1,0 +1,104 @@
+"""Arrays that show each other's memory, and who holds one of them outside of every variable."""
+
+import types
+
+import numpy as np
+import pytest
+from hypothesis import given, note
+from hypothesis import strategies as st
+
+from tests.transfer.kinds import BY_NEED, open_pair, play
+
+
+@pytest.fixture(scope="module")
+def shared():
+    with open_pair() as pair:
+        yield pair
+
+
+@pytest.fixture(scope="module")
+def by_need():
+    with open_pair(BY_NEED) as pair:
+        yield pair
+
+
+#: How memory is made, and what may be shown of it.
+MAKES = {
+    "one": "w = np.arange(24.)",
+    "reshaped": "w = np.arange(24.).reshape(4, 6)",
+    "in Fortran's order": "w = np.asfortranarray(np.arange(24.).reshape(4, 6))",
+    "rows": "w = np.zeros(24, dtype=[('x', 'f8'), ('n', 'i4')])",
+}
+VIEWS = (
+    "w.T", "w[::2]", "w[1:]", "w[::-1]", "w[2:3]", "w.view(np.matrix)", "w.view(K)",
+    "w['x'] if w.dtype.names else w[..., :2]",
+)  # fmt: skip
+WRITES = ("{0}[...] = 7", "{0}[-1:] = 5", "{0} = {0}[:1]", "{0} = {0}.copy()", "del {0}")
+
+
+def plainly(cells):
+    space = types.ModuleType("__main__").__dict__
+    for cell in cells:
+        exec(cell, space)
+    return space
+
+
+def seen(space, names):
+    """Return what arrays hold and which show the same memory."""
+    there = [name for name in names if name in space]
+    content = {n: (type(space[n]).__name__, space[n].shape, space[n].tolist()) for n in there}
+    return content, {(a, b) for a in there for b in there if np.shares_memory(space[a], space[b])}
+
+
+@given(
+    make=st.sampled_from(list(MAKES.values())),
+    views=st.lists(st.sampled_from(VIEWS), min_size=1, max_size=3),
+    held=st.sets(st.sampled_from(["w", "v0", "v1", "v2"]), min_size=1),
+    writes=st.lists(
+        st.tuples(st.booleans(), st.sampled_from(["w", "v0"]), st.sampled_from(WRITES)),
+        min_size=1, max_size=3,
+    ),
+)  # fmt: skip
+@pytest.mark.parametrize("eager", [True, False])
+def test_who_holds_one_outside_sees_what_is_written(
+    shared, by_need, eager, make, views, held, writes
+):
+    pair = shared if eager else by_need
+    made = "seen = 0\nimport numpy as np\nclass K(np.ndarray): pass\n" + make
+    made += "".join(f"\nv{i} = {view}" for i, view in enumerate(views))
+    names = ["w", *(f"v{i}" for i in range(len(views)))]
+    cells = [(False, made)]
+    gone = set()
+    for beside, name, write in writes:
+        if name not in gone:
+            cells.append((beside, write.format(name)))
+            gone |= {name} if write.startswith("del") else set()
+    plain = plainly([made])
+    outside = {name: plain[name] for name in held & set(names)}
+    for _, cell in cells[1:]:
+        exec(cell, plain)
+
+    play(pair, [made], beside_gpu=False)
+    kept = {name: pair.ns[name] for name in outside}
+    told = set()
+    pair.gpu("1")
+    for beside, cell in [*cells[1:], (False, "globals()")]:
+        (pair.gpu if beside else pair.home)(cell)
+        told.update(
+            n for heard in (pair.last, pair.after) for each in heard.notes for n in each.names
+        )
+    note(f"{cells}, held outside: {held}, told: {told}")
+    assert seen(pair.ns, names) == seen(plain, names)
+    assert seen(kept, kept)[0] == seen(outside, outside)[0] or told
+    same = {name for name in kept if pair.ns.get(name) is kept[name]}
+    assert same | told >= {name for name in outside if plain.get(name) is outside[name]}
+
+
+def test_attributes_and_form_come_to_the_array_that_is_held(shared):
+    made = "import numpy as np\nclass K(np.ndarray): pass\nw = np.arange(6.); v = w[1:5].view(K)"
+    play(shared, [f"seen = 0\n{made}"], beside_gpu=False)
+    held = shared.ns["v"]
+    shared.gpu("v.unit = ['m']; v.shape = (2, 2); v[0, 0] = 9; v.flags.writeable = False")
+    shared.home("assert w[1] == 9 and w.base is None")
+    assert held is shared.ns["v"]
+    assert (held.unit, held.shape, held.flags.writeable) == (["m"], (2, 2), False)
