@@ -22,9 +22,8 @@ Shown = Callable[[Any], bool]
 
 def is_face(kind: type) -> bool:
     """Say whether objects of this type may show an array's memory (pandas' and Arrow's apart)."""
-    row = getattr(library("numpy"), "void", None)
     image = getattr(sys.modules.get("PIL.Image"), "Image", None)
-    return any(found is not None and issubclass(kind, found) for found in (row, image))
+    return is_row(kind) or _is_flat(kind) or (image is not None and issubclass(kind, image))
 
 
 def memory_of(obj: Any) -> Any:
@@ -38,13 +37,18 @@ def memory_of(obj: Any) -> Any:
         memory = over(address, obj.dtype.itemsize, obj)
         memory.flags.writeable = obj.flags.writeable
         return memory
-    return _pixels(obj)
+    return obj.base if _is_flat(type(obj)) else _pixels(obj)
 
 
 def is_row(kind: type) -> bool:
     """Say whether objects of this type are rows of structured arrays."""
     row = getattr(library("numpy"), "void", None)  # an image may be there without numpy
     return row is not None and issubclass(kind, row)
+
+
+def _is_flat(kind: type) -> bool:
+    """Say whether this is numpy's iterator over an array, which the collector sees nothing of."""
+    return kind is getattr(library("numpy"), "flatiter", None)
 
 
 def show_the_same(one: Any, other: Any) -> bool:

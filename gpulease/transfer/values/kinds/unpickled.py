@@ -6,8 +6,10 @@ Owns what each of them is made from again.  It knows nothing of groups or stream
 from __future__ import annotations
 
 import array
+import collections
 import functools
 import gc
+import itertools
 import re
 import struct
 import sys
@@ -80,15 +82,39 @@ def reduce(obj: Any) -> Any:  # noqa: PLR0911 - one a kind
 def _of_libraries(obj: Any, kind: type) -> Any:
     if kind is struct.Struct:
         return struct.Struct, (obj.format,)
+    if kind is super:
+        return super, _asked_of(obj)
     drawing = getattr(sys.modules.get("PIL.ImageDraw"), "ImageDraw", None)
     if drawing is not None and kind is drawing:
         return _reduce_drawing(obj)
     numpy = library("numpy")
-    if numpy is not None and kind is numpy.ufunc:
+    return NotImplemented if numpy is None else _of_numpy(obj, kind, numpy)
+
+
+def _of_numpy(obj: Any, kind: type, numpy: Any) -> Any:
+    if kind in (numpy.finfo, numpy.iinfo):
+        return kind, (obj.dtype,)
+    if kind is numpy.flatiter:
+        return flat_from, (obj.base, obj.index)
+    if kind is numpy.ufunc:
         made_of = [part for part in gc.get_referents(obj) if callable(part)]
         if made_of:  # by ``frompyfunc``; ``vectorize`` keeps one
             return _from_python, (made_of[0], obj.nin, obj.nout, obj.identity)
     return NotImplemented
+
+
+def _asked_of(obj: Any) -> tuple[Any, ...]:
+    """Return what ``super`` was called with; asked itself, it looks into the base class."""
+    read = object.__getattribute__
+    of, asked = read(obj, "__thisclass__"), read(obj, "__self__")
+    return (of,) if asked is None else (of, asked)
+
+
+def flat_from(array_: Any, index: int) -> Any:
+    """Return ``array_.flat`` that goes on at an index."""
+    made = array_.flat
+    collections.deque(itertools.islice(made, index), maxlen=0)
+    return made
 
 
 def _from_python(function: Any, nin: int, nout: int, identity: Any) -> Any:

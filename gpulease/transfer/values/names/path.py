@@ -98,10 +98,9 @@ def _spelled(obj: Any) -> Iterator[tuple[str, Any]]:
         for key, value in list(dict.items(obj)):
             text = repr(key) if isinstance(key, str | int) else type(key).__name__
             yield f"[{text[:_LONGEST_KEY]}]", value
-    elif isinstance(obj, list) or (
-        # Of an iterator's, places may be empty: to ask for one would end the process.
-        isinstance(obj, tuple) and len(gc.get_referents(obj)) >= len(obj)
-    ):
+    elif isinstance(obj, (list, tuple)) and len(gc.get_referents(obj)) >= len(obj):
+        # Of an iterator's tuple, or a parser's list, places may be empty: to ask for one would end
+        # the process.
         kind: Any = list if isinstance(obj, list) else tuple
         for index, value in enumerate(kind.__iter__(obj)):
             yield f"[{index}]", value
