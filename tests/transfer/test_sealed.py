@@ -187,3 +187,12 @@ def test_drained_it_is_home(pair):
     pair.gpu("import onlythere as o\ne = [o.Engine(3)]; del o")
     assert pair.side.drain(60).done
     assert type(pair.ns["e"][0]) is Sealed
+
+
+def test_a_class_that_answers_for_what_it_has_not_is_not_asked(engine):
+    engine.gpu(
+        "class Record:\n    asked = []\n    def __getattr__(self, name):\n"
+        "        self.asked.append(name)\n        raise AttributeError(name)\n"
+        "both = [e, Record()]"
+    )
+    engine.home("assert both[1].asked == [], both[1].asked")

@@ -98,8 +98,15 @@ def is_wanted(obj: Any, culprits: Collection[Culprit]) -> bool:
         return _names(obj, culprits)
     if any(_names(base, culprits) for base in type(obj).__mro__):
         return True
-    own = getattr(obj, "__qualname__", None)  # a function travels by its name
-    return isinstance(own, str) and _names(obj, culprits)
+    return _has_a_name(obj) and _names(obj, culprits)  # a function travels by it
+
+
+def _has_a_name(obj: Any) -> bool:
+    """Say whether an object is called by a name; no ``__getattr__`` of its class is asked."""
+    try:
+        return isinstance(object.__getattribute__(obj, "__qualname__"), str)
+    except AttributeError:
+        return False
 
 
 def _names(named: Any, culprits: Collection[Culprit]) -> bool:
@@ -119,12 +126,12 @@ def is_made_by(reduced: Any, culprits: Collection[Culprit]) -> bool:
 
 def is_function(obj: Any) -> bool:
     """Say whether ``obj`` is called by a name that a pickle has."""
-    return callable(obj) and hasattr(obj, "__qualname__") and not isinstance(obj, type)
+    return callable(obj) and _has_a_name(obj) and not isinstance(obj, type)
 
 
 def seal(obj: Any, packing: Packing) -> Any:
     """Return the reduction of an object as bytes of its own; raises RefusedError."""
-    kind = obj if isinstance(obj, type) or hasattr(obj, "__qualname__") else type(obj)
+    kind = obj if isinstance(obj, type) or _has_a_name(obj) else type(obj)
     full = f"{kind.__module__}.{kind.__qualname__}"
     refused = refused_kind(obj)
     if refused is not None:
