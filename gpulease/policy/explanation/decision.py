@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gpulease.policy import capacity, queue
+from gpulease.policy import budgets, capacity, queue
 from gpulease.policy.evidence.idle_case import counted, idle_limit
 from gpulease.policy.explanation import forecast
 from gpulease.policy.fairness.standing import standing
@@ -53,6 +53,7 @@ def _inputs(snapshot: Snapshot, lease: Lease, mine: Action | None) -> Iterator[I
         yield _use(snapshot, lease, pressed=_nominee(lease, mine) is not None)
         yield _shown(snapshot, lease)
     yield from _shares(snapshot, lease)
+    yield from _budget(snapshot, lease)
     yield from _claimant(snapshot, _nominee(lease, mine))
     yield from _departure(snapshot, lease)
     yield from _windows(snapshot, queue.pool_of(snapshot, lease))
@@ -134,17 +135,49 @@ def _shares(snapshot: Snapshot, lease: Lease) -> Iterator[Input]:
     node: Node | None = tree.root
     for project in reversed(tuple(path)):
         node = node.below.get(project.name) if node is not None else None
-    if node is not None:
+    if node is None:
+        return
+    numbers = {
+        "project": node.name,
+        "held": node.held,
+        "share": node.share,
+        "guarantee": node.guarantee,
+        "limit": node.limit,
+    }
+    if lease.id in budgets.exhausted(snapshot):
+        words = "Its budget is used up: it has what nobody else wants, and no share there."
+        yield words, {"project": node.name, "beyond_budget": True}
+        return
+    yield (
+        f"Project {node.name} held {node.held} of a share of {node.share} there"
+        f" (guaranteed: {node.guarantee}).",
+        numbers,
+    )
+    if snapshot.policy.projects.strength > 0:
+        yield from _past_use(node)
+
+
+def _past_use(node: Node) -> Iterator[Input]:
+    """Say what past use, which decays, made of a project's weight beside those it shares with."""
+    beside = node.parent.below.values() if node.parent is not None else ()
+    # Of those that want something now: shares are divided among them.
+    now = [each for each in beside if each is node or (each.weight and each.wanted())]
+    used = {each.name: each.used for each in now}
+    if any(used.values()):
+        said = ", ".join(f"{name} {part:.1%}" for name, part in used.items())
         yield (
-            f"Project {node.name} held {node.held} of a share of {node.share} there"
-            f" (guaranteed: {node.guarantee}).",
-            {
-                "project": node.name,
-                "held": node.held,
-                "share": node.share,
-                "guarantee": node.guarantee,
-                "limit": node.limit,
-            },
+            f"Past use that still counts, of the whole pool: {said}.",
+            {"past_use": {name: round(part, 4) for name, part in used.items()}},
+        )
+
+
+def _budget(snapshot: Snapshot, lease: Lease) -> Iterator[Input]:
+    left = budgets.of_lease(snapshot, lease)
+    if left is not None:
+        whose = "project's" if left.whose == "project" else "person's"
+        yield (
+            f"Of the {whose} budget {max(0.0, left.left):.1f} of {left.of:g} GPU-hours were left.",
+            {"budget_left": round(left.left, 2), "budget": left.of},
         )
 
 
