@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from gpulease.errors import GPULeaseError
 from gpulease.kernel import typed
 from gpulease.kernel.gate import Gate
+from gpulease.kernel.loss import GPUReclaimed, GPUTimeOver, told_apart
 from gpulease.kernel.notices import stopped_word
 from gpulease.kernel.options import CellOptions, parse_duration
 from gpulease.kernel.outputs import CARRIER
@@ -48,32 +49,6 @@ EXPIRED = "expired"
 INTERRUPTED = ("KeyboardInterrupt", "CancelledError")
 
 
-class GPUReclaimed(GPULeaseError):  # noqa: N818 - the name that people read
-    """The GPU was taken back while a cell ran; ``lab.run_worker`` knows it by its name."""
-
-
-class GPUTimeOver(GPUReclaimed):
-    """So the time for which the GPU was granted: the same cell would be stopped again."""
-
-
-class GPULost(GPULeaseError):  # noqa: N818 - as above
-    """The lease failed beneath a run's cell: its node, its device, or the process that held it."""
-
-
-class CompanionDied(GPULeaseError):  # noqa: N818 - as above
-    """The process on the GPU died under a run's cell, as a kernel does."""
-
-
-#: What a run's end is called by the reason of its cell's error.
-_LOST: dict[str, type[GPULeaseError]] = {
-    "lease_ended": GPULost,
-    "lease_lost": GPULost,
-    "failed": GPULost,
-    "companion_died": CompanionDied,
-    "companion_gone": CompanionDied,
-}
-
-
 class GPUCells:
     """Runs cells in the companion of one kernel.
 
@@ -103,24 +78,25 @@ class GPUCells:
             )
         parts.enter()
         try:
-            parts.inbox.run_ready()  # what happened to the lease since the last cell
-            parts.link.notices.withdraw()  # this cell uses it
-            parts.say_notes()
-            parts.waiter.ensure(options)
-            parts.say_notes()
-            self._gate.fresh_companion()
-            self._mention_debugger()
-            parts.note.next_cell(parts.kernel.get_parent("shell"))
-            with parts.link.noticing_the_dead(), self._under_way():
-                self._run_attached(source, silent=silent)
-        except GPULeaseError as error:
-            kind = _LOST.get(error.reason) if type(error) is GPULeaseError else None
-            if kind is None or not parts.unattended:
-                raise
-            raise _named(kind, error) from None
+            with told_apart(unattended=parts.unattended):
+                self._run(source, options, silent=silent)
         finally:
             parts.alone = False
             parts.leave()
+
+    def _run(self, source: str, options: CellOptions, *, silent: bool) -> None:
+        parts = self._parts
+        parts.inbox.run_ready()  # what happened to the lease since the last cell
+        parts.link.notices.withdraw()  # this cell uses it
+        parts.say_notes()
+        parts.miss_nothing()
+        parts.waiter.ensure(options)
+        parts.say_notes()
+        self._gate.fresh_companion()
+        self._mention_debugger()
+        parts.note.next_cell(parts.kernel.get_parent("shell"))
+        with parts.link.noticing_the_dead(), self._under_way():
+            self._run_attached(source, silent=silent)
 
     @contextmanager
     def _under_way(self) -> Iterator[None]:
@@ -306,11 +282,3 @@ def _block_options(gpu_class: str | None, options: dict[str, Any]) -> CellOption
     if isinstance(options.get("wait"), str):
         options["wait"] = parse_duration(options["wait"])
     return CellOptions(gpu_class=gpu_class, **options)
-
-
-def _named(kind: type[GPULeaseError], error: GPULeaseError) -> GPULeaseError:
-    """Return an error of a run's cell by the name that says whose fault it is.
-
-    What could be done next is left out: nobody is there to run the cell again.
-    """
-    return kind(error.reason, error.sentence, numbers=error.numbers, status=error.status)

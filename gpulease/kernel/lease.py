@@ -72,6 +72,7 @@ class LeaseLink:
         self.ends: dict[str, EndView] = {}
         self.cell = ""  # the GPU cell that runs now, for naming what it loses
         self.stopped_by: str = ""  # the reason for which gpulease itself stopped the GPU cell
+        self.lost: GPULeaseError | None = None  # how values were lost between two cells
         self._inbox = inbox
         self._io = io
         self._home = home
@@ -289,10 +290,13 @@ class LeaseLink:
             next_step="What was home is intact; the next GPU cell gets a new companion.",
             status=410,
         )
-        if not self._executor.busy:
+        between = not self._executor.busy
+        if between:
             self.notices.add(why)
         self._executor.fail(error)
-        self.notices.add(*self._detach(died=True))
+        losses = self._detach(died=True)
+        self.notices.add(*losses)
+        self.lost = error if between and losses else None
         self.phase = Phase.NONE
         self.detached()
 
@@ -312,6 +316,7 @@ class LeaseLink:
                     control = self.attachment.control
                     control.start_call("abandon", {"kernel_id": self.kernel_id})
                     self.companion_died("The companion of this notebook died.")
+                    self.lost = None  # this very error tells of it
             raise
 
     def abandon(self) -> None:
@@ -366,8 +371,8 @@ class LeaseLink:
         self._lost_lease(sentence)
 
     def _lost_lease(self, sentence: str) -> None:
-        in_order = self.departure.in_order
-        if self._executor.busy:
+        in_order, busy = self.departure.in_order, self._executor.busy
+        if busy:
             self._executor.fail(
                 GPULeaseError(
                     "lease_ended",
@@ -378,6 +383,8 @@ class LeaseLink:
             )
         lease_id = self.attachment.view["lease_id"] if self.attachment is not None else ""
         losses = self._detach(died=not in_order)
+        if losses and not (busy or in_order):
+            self.lost = GPULeaseError("lease_ended", f"The lease ended. {sentence}", status=410)
         self.phase = Phase.GONE
         self.notices.lease_over(lease_id, sentence, losses)
         self.detached()

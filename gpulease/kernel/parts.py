@@ -137,6 +137,16 @@ class Parts(ABC):
             self.changed()
             self.inbox.put(self.link.departure.now)
 
+    def miss_nothing(self) -> None:
+        """In a run, refuse a cell after a loss: it would miss values, and blame the notebook.
+
+        Raises:
+            GPULeaseError: how values were lost since the last cell.
+        """
+        lost, self.link.lost = self.link.lost, None
+        if lost is not None and self.unattended:
+            raise lost
+
     def _hidden(self) -> set[str]:
         """Names that IPython and gpulease put there, unless the person gave them a new value."""
         names = self.shell.user_ns

@@ -18,6 +18,7 @@ from gpulease.kernel.completion import Completion
 from gpulease.kernel.connect import LocalSupervisor, read_connection
 from gpulease.kernel.gate import Gate
 from gpulease.kernel.giving_way import give_way
+from gpulease.kernel.loss import told_apart
 from gpulease.kernel.options import HELP, CellOptions, parse_duration, parse_options
 from gpulease.kernel.parts import Parts
 from gpulease.kernel.relay import say
@@ -243,10 +244,14 @@ class Session(Parts):
         """Pass the gate (``wrap.Cells``)."""
         self.enter()
         try:
+            if self.unattended:
+                self.inbox.run_ready()  # a run's cells follow each other closely
             self.say_notes()
             if self._widgets is not None:
                 self._widgets.wait_for_callbacks()
-            self.gate.before(way)
+            with told_apart(unattended=self.unattended):
+                self.miss_nothing()
+                self.gate.before(way)
         except BaseException:
             self.leave()
             raise

@@ -298,6 +298,43 @@ def test_a_run_tells_what_failed_beneath_its_cell_from_its_own_error(
     assert "the next GPU cell" not in error
 
 
+@pytest.mark.parametrize("cell", ["next(x)", "y = 1", "%%gpu\ny = 1", "with gpu():\n    y = 1"])
+def test_a_run_whose_values_died_between_two_cells_does_not_blame_the_next(
+    cell: str, stage: Stage, run: HomeKernel
+) -> None:
+    give(stage)
+    assert run.run("%load_ext gpulease").ok
+    companion = int(run.run("%%gpu\nimport os\nx = iter([1])\nos.getpid()").result)
+    os.kill(companion, signal.SIGKILL)
+    # The next cell may run before anybody has heard of it, if it needs nothing from there.
+    error = wait_for(lambda: run.run(cell).error, what="a cell that cannot go on")
+    assert error.startswith("CompanionDied: The companion"), error
+    assert "the next GPU cell" not in error
+
+
+def test_a_run_goes_on_after_a_loss_of_nothing(stage: Stage, run: HomeKernel) -> None:
+    give(stage)
+    assert run.run("%load_ext gpulease").ok
+    companion = int(run.run("%%gpu\nimport os\nx = [1]\nos.getpid()").result)
+    assert run.run("x").result == "[1]"
+    os.kill(companion, signal.SIGKILL)
+
+    def another() -> bool:
+        said = run.run("%%gpu\nx, os.getpid()")
+        assert said.ok or "died" in said.error, said.traceback
+        return said.ok and said.result.startswith("([1], ") and str(companion) not in said.result
+
+    wait_for(another, what="a companion of its own")
+
+
+def test_a_person_goes_on_after_the_same_loss(stage: Stage, kernel: HomeKernel) -> None:
+    give(stage)
+    companion = int(kernel.run("%%gpu\nimport os\nx = iter([1])\nos.getpid()").result)
+    os.kill(companion, signal.SIGKILL)
+    wait_for(lambda: "died" in kernel.run("y = 1").shown(), what="the loss is told")
+    assert kernel.run("%%gpu\ny").result == "1"
+
+
 def test_a_denied_ask_says_why(stage: Stage, kernel: HomeKernel) -> None:
     end = {"reason": "denied", "sentence": "Your project has no GPUs.", "note": "", "at": ""}
     stage.on_ask = lambda lease: stage.change(lease["id"], state="ended", end=end)
