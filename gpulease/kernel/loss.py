@@ -47,7 +47,10 @@ def told_apart(*, unattended: bool) -> Iterator[None]:
     try:
         yield
     except GPULeaseError as error:
-        kind = _LOST.get(error.reason) if unattended and type(error) is GPULeaseError else None
+        kind = _LOST.get(error.reason) if type(error) is GPULeaseError else None
+        if isinstance(error, GPUReclaimed) and error.reason == "reclaimed":
+            kind = type(error)
+        kind = kind if unattended else None
         if kind is None:
             raise
         raise kind(

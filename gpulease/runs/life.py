@@ -25,6 +25,7 @@ _TRIED_AGAIN = TABLE[RunState.RUNNING, RunState.WAITING]
 _OUTCOMES = {
     "succeeded": Outcome.SUCCEEDED,
     "cancelled": Outcome.CANCELLED,
+    "admin_cancelled": Outcome.CANCELLED,
     "skipped": Outcome.SKIPPED,
 }
 
@@ -62,11 +63,19 @@ def move(run: Run, state: RunState, reason: str, now: datetime, **changed: Any) 
     )
 
 
-def cancel(run: Run, now: datetime) -> Run:
-    """Return the run cancelled; one that has ended stays as it is."""
+def cancel(run: Run, by: str, now: datetime, note: str = "") -> Run:
+    """Return the run cancelled; one that has ended stays as it is.
+
+    Args:
+        run: the run.
+        by: who cancels it: its person, or an admin, of whom that is said.
+        now: the time.
+        note: what an admin wrote to its person; a note of an earlier attempt goes.
+    """
     if run.state is RunState.ENDED:
         return run
-    return move(run, RunState.ENDED, "cancelled", now, note="")  # of an earlier attempt
+    reason = "cancelled" if by == run.user else "admin_cancelled"
+    return move(run, RunState.ENDED, reason, now, note=note)
 
 
 @dataclass(frozen=True)

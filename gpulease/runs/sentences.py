@@ -15,8 +15,8 @@ _FAULTS = {
     "server_failed": Text("its notebook server did not start"),
     "start_timeout": Text("its notebook server took too long to start"),
     "server_gone": Text("its notebook server ended"),
-    "interrupted": Text("its GPU was needed by somebody else while a cell ran"),
-    "gpu_lost": Text("its GPU, or the process on it, failed while a cell ran"),
+    "interrupted": Text("its GPU was taken back while a cell ran"),
+    "gpu_lost": Text("its GPU, or the process on it, failed"),
     "kernel_died": Text("its kernel died"),
 }
 _ENDS = {
@@ -25,6 +25,7 @@ _ENDS = {
     "gpu_time_over": Text("A cell went on beyond the time for which its GPU may be had."),
     "unreadable": Text("The notebook could not be read or written."),
     "cancelled": Text("It was cancelled."),
+    "admin_cancelled": Text("An admin cancelled it."),
     "skipped": Text("It was not started: the run that it follows did not succeed."),
     "not_set_up": Text("This hub does not start servers for runs yet."),
 }

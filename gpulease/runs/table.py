@@ -14,17 +14,17 @@ FAULTS = frozenset({"server_failed", "start_timeout", "server_gone", "interrupte
 ENDS = frozenset(
     {
         "succeeded", "notebook_error", "gpu_time_over", "unreadable", "kernel_died", "cancelled",
-        "skipped",
+        "admin_cancelled", "skipped",
     }
 ) | FAULTS  # fmt: skip
 
 TABLE: dict[tuple[RunState, RunState], frozenset[str]] = {
     (_W, _W): WAITS,
     (_W, _S): frozenset({"starting"}),
-    (_W, _E): frozenset({"cancelled", "skipped"}),
+    (_W, _E): frozenset({"cancelled", "admin_cancelled", "skipped"}),
     (_S, _R): frozenset({"executing"}),
     (_S, _W): FAULTS,
-    (_S, _E): FAULTS | {"cancelled", "not_set_up"},
+    (_S, _E): FAULTS | {"cancelled", "admin_cancelled", "not_set_up"},
     (_R, _R): frozenset({"executing"}),
     (_R, _W): FAULTS | {"kernel_died"},
     (_R, _E): ENDS - {"skipped"},

@@ -304,7 +304,7 @@ def test_a_run_whose_values_died_between_two_cells_does_not_blame_the_next(
 ) -> None:
     give(stage)
     assert run.run("%load_ext gpulease").ok
-    companion = int(run.run("%%gpu\nimport os\nx = iter([1])\nos.getpid()").result)
+    companion = int(run.run("%%gpu\nimport os\nx = (i for i in [1])\nos.getpid()").result)
     os.kill(companion, signal.SIGKILL)
     # The next cell may run before anybody has heard of it, if it needs nothing from there.
     error = wait_for(lambda: run.run(cell).error, what="a cell that cannot go on")
@@ -329,7 +329,7 @@ def test_a_run_goes_on_after_a_loss_of_nothing(stage: Stage, run: HomeKernel) ->
 
 def test_a_person_goes_on_after_the_same_loss(stage: Stage, kernel: HomeKernel) -> None:
     give(stage)
-    companion = int(kernel.run("%%gpu\nimport os\nx = iter([1])\nos.getpid()").result)
+    companion = int(kernel.run("%%gpu\nimport os\nx = (i for i in [1])\nos.getpid()").result)
     os.kill(companion, signal.SIGKILL)
     wait_for(lambda: "died" in kernel.run("y = 1").shown(), what="the loss is told")
     assert kernel.run("%%gpu\ny").result == "1"

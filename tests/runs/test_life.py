@@ -58,7 +58,7 @@ def test_a_run_follows_others_that_succeeded_and_is_skipped_after_one_that_did_n
     assert look(good, second)[1].state is RunState.STARTING
     bad = life.heard(done, Report("b1", "notebook_error", note="Cell 3: boom"), NOW, TERMS)
     assert look(bad, second)[1].outcome is Outcome.SKIPPED
-    assert look(life.cancel(first, NOW), second)[1].outcome is Outcome.SKIPPED
+    assert look(life.cancel(first, first.user, NOW), second)[1].outcome is Outcome.SKIPPED
 
 
 def test_a_server_is_asked_for_once_an_attempt_and_again_by_a_service_that_was_restarted():
@@ -127,10 +127,13 @@ def test_a_run_says_what_failed_until_it_is_tried_again(reason):
 def test_a_cancelled_run_says_nothing_of_an_earlier_fault():
     waits = life.fault(running(run()), "kernel_died", "After cell 0 of 1.", NOW, TERMS)
     assert "After cell" in sentences.sentence(waits)
-    assert sentences.sentence(life.cancel(waits, NOW)) == "It was cancelled."
+    assert sentences.sentence(life.cancel(waits, waits.user, NOW)) == "It was cancelled."
+    by_admin = life.cancel(waits, "ada", NOW, "Needed for a lab.")
+    assert sentences.sentence(by_admin) == "An admin cancelled it. Needed for a lab."
+    assert by_admin.outcome is Outcome.CANCELLED
 
 
-@pytest.mark.parametrize("over", [run(), life.cancel(running(run()), NOW)])
+@pytest.mark.parametrize("over", [run(), life.cancel(running(run()), "stu", NOW)])
 def test_a_run_that_waits_or_has_ended_takes_no_reports(over):
     with pytest.raises(GPULeaseError) as caught:
         life.heard(over, Report("b1", "succeeded"), NOW, TERMS)
@@ -168,7 +171,7 @@ def test_every_step_is_one_of_the_table_and_no_run_has_more_attempts_than_it_may
         elif event == "cleared" and one.state not in life.BUSY:
             one = replace(one, cleared=True)
         elif event == "cancel":
-            one = life.cancel(one, now)
+            one = life.cancel(one, one.user, now)
         elif event in states and one.state in life.BUSY:
             one = life.heard(one, Report(f"b{boot}", states[event]), now, TERMS)
         # A report may begin a run and end it: two steps of the table, stored as one.

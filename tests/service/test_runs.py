@@ -8,6 +8,7 @@ import pytest
 from gpulease.errors import GPULeaseError
 from gpulease.policy.model import EndReason, LeaseState
 from gpulease.runs.model import Run
+from gpulease.service.hubs.auth import SCOPE_RESERVE
 from gpulease.service.runs import gpus
 from gpulease.store import TransitionRecord
 from tests.helpers import wait_for_async
@@ -116,8 +117,32 @@ async def test_a_cancelled_run_is_over_and_its_server_goes(site):
     await wait_for_async(lambda: site.hub.removed, 30, "its server removed")
 
 
+async def test_a_run_whose_gpu_an_admin_ends_is_cancelled_and_says_so(site):
+    """It would ask again at once; a repeat for a lease that is over long since changes nothing."""
+    client, admin = stu(site), site.client(site.hub.admin_token())
+    (run,) = await submit(client)
+    await up(site, run)
+    runner = Runner(site, run)
+    await runner.say(cells=2)
+    server = site.client(site.hub.server_token("stu", run["server"]))
+    ina = site.client(site.hub.token("ina", f"{SCOPE_RESERVE}!group=cs101"))
+    first = await server.ask()
+    await ina.end(first["id"], "For the lab.")
+    second = await server.ask()
+    await admin.end(first["id"], "Again.")
+    assert (await client.call("GET", f"runs/{run['id']}"))["state"] == "running"
+    await admin.end(second["id"], "The cards are needed.")
+    over = await client.call("GET", f"runs/{run['id']}")
+    assert (over["state"], over["outcome"]) == ("ended", "cancelled")
+    assert over["sentence"] == "An admin cancelled it. The cards are needed."
+    *_, last = (await client.call("GET", f"runs/{run['id']}/events"))["items"]
+    assert (last["what"], last["note"]) == ("admin_cancelled", "The cards are needed.")
+    await wait_for_async(lambda: site.hub.removed, 30, "its server removed")
+
+
 async def test_its_log_says_when_it_had_a_gpu_and_why_that_left(site):
     client = stu(site)
+    ina = site.hub.token("ina", f"{SCOPE_RESERVE}!group=cs101")
     (run,) = await submit(client)
     await up(site, run)
     runner = Runner(site, run)
@@ -125,9 +150,7 @@ async def test_its_log_says_when_it_had_a_gpu_and_why_that_left(site):
 
     async def has_gpu():
         lease, channel, supervisor = await active_lease(site, server=run["server"])
-        ending = asyncio.ensure_future(
-            site.client(site.hub.admin_token()).end(lease["id"], "It is needed.")
-        )
+        ending = asyncio.ensure_future(site.client(ina).end(lease["id"], "It is needed."))
         await supervisor.next("drain")
         await supervisor.say({"type": "drained", "result": "done"})
         await ending

@@ -79,9 +79,13 @@ class OneLease(BaseHandler):
     @needs_scope(SCOPE_REQUEST, SCOPE_RESERVE)
     @answers({200: LeaseView}, body=EndBody, refuses=(409,))
     async def delete(self, lease_id: str) -> None:
-        """Return, withdraw or end it; a repeat changes nothing."""
+        """Return, withdraw or end it; a repeat changes nothing.
+
+        A whole notebook's run whose lease an admin ends is cancelled.
+        """
         body = self.parse(EndBody)
         lease = await self.services.commands.end(self.asker, lease_id, body.note, force=body.force)
+        await self.services.runs.lease_ended(self.asker, lease)
         self.answer(self.services.views.lease(lease))
 
 

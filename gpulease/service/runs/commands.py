@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from gpulease.errors import GPULeaseError
 from gpulease.policy import asking
 from gpulease.policy.budgets import Remainder
-from gpulease.policy.model import Lease, PolicyDocument, Snapshot
+from gpulease.policy.model import EndReason, Lease, LeaseState, PolicyDocument, Snapshot
 from gpulease.runs import life, names, parameters
 from gpulease.runs.model import OnLoss, Run, RunState, Terms
 from gpulease.service.hubs.api import HubUnreachableError
@@ -163,19 +163,41 @@ class Runs:
         """
         return await self._records.leases(await self.one(asker, run_id))
 
-    async def cancel(self, asker: Asker, run_id: str) -> Run:
+    async def cancel(self, asker: Asker, run_id: str, note: str = "") -> Run:
         """End a run; its output up to now stays.  A repeat changes nothing.
+
+        ``note``: what an admin writes to its person.
 
         Raises:
             GPULeaseError: ``no_such_run`` (404).
         """
         async with self._records.lock:
             run = await self.one(asker, run_id)
-            after = life.cancel(run, self._records.clock())
+            after = life.cancel(run, asker.name, self._records.clock(), note)
             if after is not run:
-                await self._records.save([RunChange(run, after, asker.name, "cancelled")])
+                change = RunChange(run, after, asker.name, after.reason, note)
+                await self._records.save([change])
         self._records.wanted.set()
         return after
+
+    async def lease_ended(self, asker: Asker, lease: Lease) -> None:
+        """Cancel the run whose lease or request an admin has just ended.
+
+        It would ask again at once, and the admin would have to end it again and again.  Whoever
+        only leads a group frees its GPUs: the run is the person's.
+        """
+        run = self.of_server(lease.user, lease.server)
+        if run is None or not asker.admin or asker.name == lease.user:
+            return
+        forced = EndReason.FORCED in (lease.end_reason, lease.end_reason_wanted)
+        asked_again = any(
+            (each.user, each.server) == (lease.user, lease.server)
+            and each.id != lease.id
+            and each.state is not LeaseState.ENDED
+            for each in self._snapshot().leases
+        )
+        if forced and not asked_again:  # else it ended long ago: a repeat changes nothing
+            await self.cancel(asker, run.id, lease.end_note)
 
     async def report(self, asker: Asker, server: str, run_id: str, body: RunReport) -> Run:
         """Take what a run's own server says of it; the first report begins it.
