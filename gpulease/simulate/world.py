@@ -63,8 +63,13 @@ def replay(
     Raises:
         BrokenPromise: the planner did what it must never do.
     """
-    there = tuple(cards.divided(devices, policy.parts))
+    there = tuple(cards.divided(map(_unused, devices), policy.parts))
     return _World(trace, policy, there, assumed).run(name)
+
+
+def _unused(device: Device) -> Device:
+    """Return a device as a replay finds it: who used it when it was noted is not in the replay."""
+    return replace(device, occupied_by=None, healthy=True, lost=False, leaving=False, warm="")
 
 
 class _World:

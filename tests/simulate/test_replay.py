@@ -1,6 +1,7 @@
 """Replays: small ones worked out by hand, properties of invented ones, and promises that break."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -30,6 +31,18 @@ def test_one_person_alone():
     assert found.session_hours * HOUR == pytest.approx(505, abs=2)
     assert (found.waits.asked, found.waits.served, found.waits.p50) == (1, 1, pytest.approx(5))
     assert (found.reclaims, found.reattaches, found.warnings) == (0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    "now",
+    [{"occupied_by": "L"}, {"healthy": False}, {"lost": True}, {"leaving": True}, {"warm": "t4"}],
+    ids=str,
+)
+def test_who_uses_a_device_while_it_is_noted_is_not_in_the_replay(now: dict[str, Any]):
+    """The site's own devices, as its last plan had them: somebody worked there."""
+    devices = [replace(each, **now) for each in cards(1)]
+    found = replay(trace(session("a", 10, (0, 100))), policy(), devices)
+    assert (found.waits.served, found.busy_hours * HOUR) == (1, pytest.approx(100))
 
 
 def test_a_budget_that_is_spent_keeps_the_next_one_waiting_until_its_period_is_over():
