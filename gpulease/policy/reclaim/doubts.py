@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 from gpulease.policy import queue
 from gpulease.policy.model import Alert, LeaseState, Snapshot, Verdict
-from gpulease.policy.units import say_count
+from gpulease.policy.units import say_count, say_duration
 
 #: Leases whose idle stretch began within so many seconds of each other turned idle "together".
 TOGETHER = 2.0
@@ -122,7 +122,8 @@ def _silent(snapshot: Snapshot) -> list[Alert]:
                 Alert(
                     lease.id,
                     "no_data",
-                    f"No evidence of use has come for {silent:.0f} s.",
+                    f"No evidence of the use of lease {lease.id} of {lease.user} has come for "
+                    f"{say_duration(round(silent))}. It is kept while nobody waits for its GPU.",
                     {"seconds": silent},
                 )
             )
