@@ -53,7 +53,9 @@ async def _apply(client: Client, bodies: list[dict[str, Any]], arguments: Any) -
         (each["group"], each["name"]): each for group in groups for each in await _of(client, group)
     }
     before = [there.pop((body["group"], body["name"]), None) for body in bodies]
-    gone = [each for each in there.values() if each["manages"]] if arguments.prune else []
+    # What is over is nothing to cancel: nobody would know why they are told.
+    ahead = [each for each in there.values() if each["manages"] and each["windows_ahead"]]
+    gone = ahead if arguments.prune else []
     found = await client.call(
         "POST",
         "reservations/apply",
@@ -66,7 +68,9 @@ async def _apply(client: Client, bodies: list[dict[str, Any]], arguments: Any) -
     for body, old, item in zip(bodies, before, found["items"], strict=True):
         say(_line(_what(old, item["reservation"], body), item))
     for each in gone:
-        say(f"{each['name']}: is not in the file, is cancelled")
+        now = any(window["state"] == "open" for window in each["windows"])
+        what = "is cancelled, also the window that is open now" if now else "is cancelled"
+        say(f"{each['name']}: is not in the file, {what}")
     if not found["fits"]:
         say("Nothing was changed.")
         return 1

@@ -91,6 +91,22 @@ async def test_a_file_is_applied_and_again_only_what_it_changes(site, tmp_path, 
     assert await names(site) == {"lab": 3}
 
 
+async def test_what_is_over_is_not_cancelled_and_an_open_window_is_named(site, tmp_path, capsys):
+    path, now = tmp_path / "labs.yaml", datetime.now(UTC)
+    at = {"zone": "UTC", "start": f"{now:%Y-%m-%dT%H:%M}"}
+    at["end"] = f"{now + timedelta(hours=2):%Y-%m-%dT%H:%M}"
+    over = await book(prof(site), name="over", seats=1, **at)
+    await book(prof(site), name="still", seats=1, **at)
+    ended = {"window": {"end_now": True}}
+    await prof(site).call("PATCH", f"reservations/{over['id']}", ended)
+    assert await apply(path, FILE, "--prune", "--dry-run") == 0
+    said = capsys.readouterr().out
+    assert "over:" not in said
+    assert "still: is not in the file, is cancelled, also the window that is open now" in said
+    assert await apply(path, FILE, "--prune") == 0
+    assert set(await names(site)) == {"lab", "exam", "over"}
+
+
 async def test_nothing_is_done_unless_all_of_it_fits(site, tmp_path, capsys):
     text = FILE.replace("16:00, end: 18:00", "15:00, end: 18:00")
     assert await apply(tmp_path / "labs.yaml", text) == 1
