@@ -34,6 +34,7 @@ from gpulease.policy.queue import waiting_ids
 from gpulease.policy.reclaim.nominations import Taken
 from gpulease.policy.reclaim.unused import why_idle
 from gpulease.policy.reservations.departures import OVER, REASONS, departures
+from gpulease.policy.reservations.seats import window_of
 
 #: Why a lease leaves whose project or holder has nothing left to spend.
 NO_BUDGET = "budget_over"
@@ -136,8 +137,10 @@ def _stays_after_all(snapshot: Snapshot, lease: Lease) -> bool:
         return False
     found = departures(snapshot).get(lease.id)
     due = lease.warned_until is not None and snapshot.now >= lease.warned_until
-    if found is None and due and lease.reason == OVER:
-        return False  # of a window that is over nobody has to leave; who was to, does so now
+    # Of a window that is over nobody has to leave; who was to, does so now, also where they would
+    # have to leave later for those who have more time in it.
+    if due and lease.reason == OVER and (found is None or window_of(snapshot, lease) is None):
+        return False
     warning = timedelta(seconds=time_outs_of(snapshot.policy, lease).warning)
     return found is None or found.until > (lease.warned_until or snapshot.now) + warning
 

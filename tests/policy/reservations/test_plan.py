@@ -284,6 +284,17 @@ def test_who_was_warned_of_an_exams_end_leaves_when_it_comes(extra):
     assert isinstance(steps(view([held], [], now=at(20)))["r0"], Clear), "it was cancelled"
 
 
+def test_who_was_warned_of_an_exams_end_leaves_whoever_else_has_more_time():
+    """Those who have none would have to go for them in the end: that does not keep them."""
+    exam = window(start=-HOUR, length=HOUR + 30, seats=2, exam=True, extra_time=(("user1", 600.0),))
+    over = active(
+        0, "GPU-0", **MEMBER, state=LeaseState.WARNED, reason="window_over", warned_until=at(30),
+        end_reason_wanted=EndReason.WINDOW_OVER,
+    )  # fmt: skip
+    leases = [over, active(1, "GPU-1", **MEMBER), request(9, count=2)]
+    assert isinstance(steps(view(leases, [exam], now=at(30)))["r0"], Drain)
+
+
 def test_a_latecomer_gets_a_lent_seat_back():
     lab = window(start=-1800)
     held = borrowers(0, 1, 2)
