@@ -42,6 +42,8 @@ NO_BUDGET = "budget_over"
 OVER_SHARE = "over_share"
 #: A warned lease of which nothing is heard for less than this (seconds) stays warned.
 SHORT_GAP = 10.0
+#: By so much (seconds) a warning may end after the window that it is for: it begins with a round.
+LATE = 5.0
 
 
 def decide(snapshot: Snapshot, lease: Lease, taken: Taken, *, reclaims: bool) -> Action | None:
@@ -136,13 +138,14 @@ def _stays_after_all(snapshot: Snapshot, lease: Lease) -> bool:
     if lease.reason not in REASONS:
         return False
     found = departures(snapshot).get(lease.id)
-    due = lease.warned_until is not None and snapshot.now >= lease.warned_until
-    # Of a window that is over nobody has to leave; who was to, does so now, also where they would
-    # have to leave later for those who have more time in it.
-    if due and lease.reason == OVER and (found is None or window_of(snapshot, lease) is None):
+    until = lease.warned_until or snapshot.now
+    # Of a window that is over nobody has to leave; who was to, does so, also where they would have
+    # to leave later for those who have more time in it.
+    due = snapshot.now >= until - timedelta(seconds=LATE)
+    if due and lease.reason == OVER and window_of(snapshot, lease) is None:
         return False
     warning = timedelta(seconds=time_outs_of(snapshot.policy, lease).warning)
-    return found is None or found.until > (lease.warned_until or snapshot.now) + warning
+    return found is None or found.until > until + warning
 
 
 def _leaves_with_node(snapshot: Snapshot, lease: Lease) -> bool:

@@ -295,6 +295,22 @@ def test_who_was_warned_of_an_exams_end_leaves_whoever_else_has_more_time():
     assert isinstance(steps(view(leases, [exam], now=at(30)))["r0"], Drain)
 
 
+@pytest.mark.parametrize("extra", [(), (("user1", 600.0),)])
+def test_a_warning_that_began_a_moment_late_is_not_taken_back_when_the_exam_ends(extra):
+    """Rounds are a second apart, so a whole warning ends up to so much after the window."""
+    exam = window(start=-HOUR, length=HOUR + 30, seats=2, exam=True, extra_time=extra)
+    over = active(
+        0, "GPU-0", **MEMBER, state=LeaseState.WARNED, reason="window_over", warned_until=at(31),
+        end_reason_wanted=EndReason.WINDOW_OVER,
+    )  # fmt: skip
+    leases = [over, active(1, "GPU-1", **MEMBER), request(9, count=2)]
+    for windows in ([exam], []):
+        assert not isinstance(steps(view(leases, windows, now=at(30.5))).get("r0"), Clear)
+        assert isinstance(steps(view(leases, windows, now=at(31)))["r0"], Drain)
+    longer = window(start=-HOUR, length=HOUR + 900, seats=2, exam=True)
+    assert isinstance(steps(view(leases, [longer], now=at(28)))["r0"], Clear), "it was extended"
+
+
 def test_a_latecomer_gets_a_lent_seat_back():
     lab = window(start=-1800)
     held = borrowers(0, 1, 2)
