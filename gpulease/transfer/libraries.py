@@ -29,16 +29,26 @@ _INSIDE: dict[str, tuple[str, ...]] = {
     "transformers": ("transformers.utils",),
 }
 
+#: Libraries that were seen imported to their end.
+_whole: dict[str, Any] = {}
+
 
 def library(name: str) -> Any:
-    """Return the library ``name`` where it is imported, None else.
+    """Return the library ``name`` where it is imported to its end, None else.
 
     Of one that is not in the table, whatever has its name is taken for it.
     """
+    found = sys.modules.get(name)
+    if found is None or _whole.get(name) is found:
+        return found
     inside = _INSIDE.get(name)
     if inside is not None and not any(each in sys.modules for each in inside):
         return None
-    return sys.modules.get(name)
+    # Another thread may be importing it: in the middle of that nothing can be asked.
+    if getattr(getattr(found, "__spec__", None), "_initializing", False):
+        return None
+    _whole[name] = found
+    return found
 
 
 def magics(name: str) -> Any:

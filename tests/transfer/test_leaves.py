@@ -473,3 +473,57 @@ def test_a_thread_beside_the_gpu_does_not_keep_what_it_was_given(shared):
     shared.home("lst.append(0)")
     shared.gpu("go.set(); done.wait(); box[0].join()")
     shared.home("assert lst == [0, 1]")
+
+
+STUCK = "there[1] = 20; held = iter(there[0])"
+
+
+@pytest.mark.parametrize(
+    ("make", "use"),
+    [
+        ("it = (x for x in there)", "list(it)"),
+        ("box = [(x for x in there)]", "list(box[0])"),
+        ("def f(v=there): return v", "f()"),
+        ("class A: items = there", "A.items"),
+        ("def f(v):\n    return lambda: v\nf = f(there)", "f()"),
+    ],
+)
+def test_what_shares_a_part_with_a_value_that_cannot_come_home(either, make, use):
+    """It has the older one, whatever it is called by."""
+    begin(either, f"there = [{{1, 2}}, 3]\n{make}")
+    either.gpu(STUCK)
+    either.home("other = 1")
+    with pytest.raises(GPULeaseError, match=r"there cannot travel .*: it is in use by held"):
+        either.home(use)
+    either.gpu("del held")
+    either.home(f"last = {use}[-1]; assert last == 20")
+
+
+def test_what_shares_a_part_gets_the_newest_a_cell_later(either):
+    begin(either, "import numpy as np\na = np.arange(4); it = (x for x in a[1:])")
+    either.gpu("a *= 2")
+    either.gpu("a *= 2")
+    either.home("other = 1")
+    either.home("assert list(it) == [4, 8, 12]")
+
+
+def test_a_name_bound_anew_needs_nothing_of_it(either):
+    begin(either, "there = [{1, 2}, 3]; it = (x for x in there)")
+    either.gpu(STUCK)
+    either.home("it = [5]")
+    either.gpu("other = 1")
+    either.home("assert it == [5]")
+    either.gpu("del held")
+
+
+def test_what_shares_a_part_with_a_lost_value(new_pair):
+    pair = new_pair(settings=BY_NEED)
+    pair.attach()
+    pair.home("rows = [1, 2]; it = (x for x in rows)")
+    pair.gpu("rows.append(3)")
+    pair.companion.kill()
+    pair.side.disconnect(died=True, cell="2")
+    with pytest.raises(GPULeaseError, match=r"rows .*lost with the companion"):
+        pair.home("list(it)")
+    pair.home("rows = []; it = iter(rows)")
+    pair.home("assert list(it) == []")

@@ -1,5 +1,11 @@
 """The libraries students use: what goes away comes back the same."""
 
+import importlib.machinery
+import sys
+import types
+
+from gpulease.transfer.libraries import library
+
 
 def test_an_estimator_trains_beside_the_gpu(pair):
     pair.home(
@@ -57,3 +63,17 @@ def test_arrays_arrive_as_they_were(pair):
         "w[0] = -1; f[0, 0] = 8; o[0].append(2)\nassert back[-11] == -1"
     )
     pair.home("assert v[10] == -1 and back[-11] == -1 and f[0, 0] == 8 and o[0] == [1, 2]")
+
+
+def test_a_library_that_another_thread_imports_is_not_asked(monkeypatch):
+    """In the middle of its import it lacks what it has at its end."""
+    made = types.ModuleType("halfway")
+    made.__spec__ = importlib.machinery.ModuleSpec("halfway", None)
+    made.__spec__._initializing = True
+    monkeypatch.setitem(sys.modules, "halfway", made)
+    assert library("halfway") is None
+    made.__spec__._initializing = False
+    assert library("halfway") is made
+    other = types.ModuleType("halfway")
+    monkeypatch.setitem(sys.modules, "halfway", other)
+    assert library("halfway") is other

@@ -101,8 +101,9 @@ class Bringing:
         tried: set[str] = set()
         while True:
             remote = self._side.ledger.remote
-            strict = (use.strict & remote.keys()) - tried
-            soft = self._near(use) - strict - tried
+            near, tied = self._near(use)
+            strict = ((use.strict | tied) & remote.keys()) - tried
+            soft = near - strict - tried
             if not strict and not soft:
                 return tuple(moved), size
             for names, must in ((strict, True), (soft, False)):
@@ -126,17 +127,17 @@ class Bringing:
         each = [self._fetch_or_show([name], must, progress) for name in names]
         return tuple(n for got, _ in each for n in got), sum(size for _, size in each)
 
-    def _near(self, use: Use) -> set[str]:
+    def _near(self, use: Use) -> tuple[set[str], set[str]]:
+        """Return what is there and may be read, and what the cell's values share a part with."""
         side = self._side
         remote = side.ledger.remote
-        if use.unbounded:
-            return set(remote)
         near = use.reads | (remote.keys() & builtin_names())
         survey = side.survey(name for name in near if name in side.ns)
         roots = side.closure(near, survey, reads=True)
-        if any(group.unbounded for group in survey.groups):
-            return set(remote)
-        return {root[2:] for root in roots if root.startswith("n:")} & remote.keys()
+        tied = side.ties.of(roots) & remote.keys()
+        if use.unbounded or any(group.unbounded for group in survey.groups):
+            return set(remote), tied
+        return {root[2:] for root in roots if root.startswith("n:")} & remote.keys(), tied
 
     def fetch(
         self, names: Sequence[str], *, strict: bool, progress: Progress | None = None

@@ -195,8 +195,9 @@ class Unavailable:
     # ---- saying so
 
     def check(self, use: Use) -> None:
-        """Raise for a name the cell reads first that is lost or in conflict."""
-        for name in sorted(use.strict):
+        """Raise for what the cell reads first that is lost or in conflict, or has a part of it."""
+        tied = self.side.tied(use.reads) if self.lost or self.conflicts.open else set()
+        for name in sorted(use.strict | tied):
             self.check_name(name)
 
     def check_name(self, name: str) -> None:

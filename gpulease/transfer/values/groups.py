@@ -156,14 +156,15 @@ class Held:
     """What leaves (see ``leaves``) of one side keep of what names lead to.
 
     ``objects`` of names, by ``id``, with the leaf that keeps each; of those ``viewed`` it has views
-    of its own.  Roots that are ``stuck`` share
-    with a leaf what cannot even be written in place.  ``leaves`` are those that live here.
+    of its own.  Roots that are ``stuck`` share with a leaf what cannot even be written in place.
+    ``leaves`` are those that live here, ``shares`` by root the names that share an object with one.
     """
 
     leaves: dict[int, Any] = field(default_factory=dict)
     objects: dict[int, Any] = field(default_factory=dict)
     viewed: dict[int, Any] = field(default_factory=dict)
     stuck: dict[str, Any] = field(default_factory=dict)
+    shares: dict[str, set[str]] = field(default_factory=dict)
 
 
 @dataclass

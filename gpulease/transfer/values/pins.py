@@ -52,10 +52,7 @@ def pins_of(side: Side, group: Group, survey: Survey, packed: Packed) -> dict[st
     # An instance may have got its dictionary only now: the walk saw its attributes without one.
     known = Counter(map(id, gc.get_referents(*(group.inner | spaces).values())))
     known.update(id(side.ns[name]) for name in group.names)
-    for oid in group.oids:
-        unit = survey.units.get(oid)
-        if unit is not None:
-            known.update(map(id, gc.get_referents(unit)))
+    known.update(map(id, gc.get_referents(*_units(group, survey))))
     known.update(map(id, group.arrays))
     known.update(id(a.base) for a in group.arrays if a.base is not None)
     known.update(map(id, map(_owner, packed.buffers)))  # no name here may keep one of them
@@ -67,6 +64,10 @@ def pins_of(side: Side, group: Group, survey: Survey, packed: Packed) -> dict[st
     for whole in [whole for obj in pins.values() if (whole := places.whole(obj)) is not None]:
         pins[side.registry.oid(whole)] = whole  # what shows its memory is made over it
     return pins
+
+
+def _units(group: Group, survey: Survey) -> list[Any]:
+    return [unit for oid in group.oids if (unit := survey.units.get(oid)) is not None]
 
 
 def may_have_pins(side: Side, group: Group) -> bool:
@@ -147,8 +148,7 @@ def seen_outside(side: Side, group: Group, survey: Survey) -> bool:
     known = Counter(map(id, gc.get_referents(*group.inner.values())))
     known.update(id(side.ns[name]) for name in group.names)
     known.update(map(id, (*group.arrays, *group.claimed, *owners)))
-    units = [unit for oid in group.oids if (unit := survey.units.get(oid)) is not None]
-    known.update(map(id, gc.get_referents(*units)))
+    known.update(map(id, gc.get_referents(*_units(group, survey))))
     return any(sys.getrefcount(obj) > known[id(obj)] + _OURS for obj in group.inner.values())
 
 

@@ -30,6 +30,7 @@ from gpulease.transfer.values.walks.walk import Walk
 
 from .collector import collector_waits
 from .groups import Check, Group, Survey, counted_with, merge, name_root, names_of
+from .ties import Ties
 
 BeforeCommit = Callable[[Staging, Incoming], set[int]]
 Hidden = Collection[str] | Callable[[], Collection[str]]
@@ -55,6 +56,7 @@ class Side:
         self.kept = Kept(namespace, self.registry, self.ledger)
         #: On the GPU's side: what home holds besides its names.
         self.loans = Loans()
+        self.ties = Ties()
         self.lent = Lent()
         self._hidden = hidden
         self._makers: dict[str, tuple[int, int | None]] = {}
@@ -147,6 +149,12 @@ class Side:
             if reads:
                 queue += [name_root(name) for name in group.reads]
         return roots
+
+    def tied(self, names: Iterable[str]) -> set[str]:
+        """Return names that are not here, and whose values share a part with what these lead to."""
+        near = [name for name in names if name in self.ns]
+        roots = self.closure(near, self.survey(near), reads=True)
+        return self.ties.of(roots) - self.ns.keys()
 
     def absent(self, name: str, survey: Survey | None, cell: int | None = None) -> Absent:
         """Describe a name of this side for the other one."""

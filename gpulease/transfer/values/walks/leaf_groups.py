@@ -5,6 +5,7 @@ Owns what follows for groups of what ``reach`` finds.  It decides nothing about 
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -65,12 +66,11 @@ class LeafGroups:
             return
         by_root = {root: group for group in groups for root in group.roots}
         for key, found in self._reaches.items():
-            reads = (
-                found.reads
-                | self._kept_oids(found, groups)
-                | _names(found.roots | found.fragile, by_root, groups)
-            )
+            shares = _names(found.roots | found.fragile, by_root, groups)
+            reads = found.reads | self._kept_oids(found, groups) | shares
             self.held.stuck.update(dict.fromkeys(found.fragile, self.held.leaves[key]))
+            if not isinstance(self.held.leaves[key], threading.Thread):  # it goes on unasked
+                self.held.shares.update(dict.fromkeys(self._roots[key], shares))
             for root in self._roots[key]:
                 group = by_root[root]
                 group.reads |= reads
