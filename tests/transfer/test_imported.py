@@ -7,6 +7,7 @@ import pytest
 from gpulease.transfer.registry import Registry
 from gpulease.transfer.values.kinds.units import UnitBook
 from gpulease.transfer.values.walks.walk import Walk
+from tests.transfer.kinds import plain
 
 #: Each value is in two names that have nothing else in common.
 APART = {
@@ -77,6 +78,10 @@ SAME = {
     "dataclasses.MISSING": "import dataclasses",
     "typing.AnyStr": "import typing",
     "functools.singledispatch": "import functools",
+    "os.environ": "import os",
+    "os.environb": "import os",
+    "decimal.getcontext()": "import decimal",
+    "matplotlib.rcParams": "import matplotlib",
 }
 
 
@@ -86,6 +91,54 @@ def test_it_is_itself_on_both_sides(pair, value):
     pair.gpu(f"assert x[0] is y['it'] is {value}; x.append(2); z = (x[0], [y['it']])")
     pair.home(f"assert x[0] is y['it'] is z[0] is z[1][0] is {value}; w = [1]")
     pair.gpu(f"assert x[0] is y['it'] is z[0] is {value}")
+
+
+#: A name for what the process has, how a cell sets it by that name, and where all the rest sees it.
+BY_NAME = {
+    "the environment": (
+        "import os; from os import environ as x",
+        "x['OWN_WORD'] = str(1 + int(x.get('OWN_WORD', 0)))",
+        "os.environ['OWN_WORD']",
+    ),
+    "a method of the environment": (
+        "import os; os.environ['OWN_WORD'] = 'a'; x = os.environ.update",
+        "x(OWN_WORD=os.environ['OWN_WORD'] + 'b')",
+        "os.environ['OWN_WORD']",
+    ),
+    "the decimal context": (
+        "import decimal; x = decimal.getcontext(); x.prec = 5",
+        "x.prec += 1",
+        "decimal.Decimal(1) / 3",
+    ),
+    "matplotlib's parameters": (
+        "import matplotlib; from matplotlib import rcParams as x; x['lines.linewidth'] = 1",
+        "x['lines.linewidth'] += 1",
+        "matplotlib.rcParams['lines.linewidth']",
+    ),
+}
+
+
+UNDO = (
+    "import os, decimal, matplotlib; os.environ.pop('OWN_WORD', None)\n"
+    "decimal.getcontext().prec = 28; matplotlib.rcdefaults()"
+)
+
+
+@pytest.mark.parametrize("kind", BY_NAME)
+def test_what_a_process_has_once_is_set_by_any_name_of_it(pair, kind):
+    make, change, look = BY_NAME[kind]
+    cells = [f"{make}\nseen = []", *[f"{change}; seen.append(str({look}))"] * 4]
+    expected = plain([*cells, UNDO])
+    for index, source in enumerate(cells):
+        (pair.gpu if index % 2 else pair.home)(source)
+    pair.home(f"seen\n{UNDO}")
+    assert pair.ns["seen"] == expected
+
+
+def test_a_name_for_the_environment_tells_the_other_side_nothing_of_it(pair, monkeypatch):
+    monkeypatch.setenv("OWN_API_TOKEN", "secret")
+    pair.home("from os import environ as x, environb as y")
+    pair.gpu("assert 'OWN_API_TOKEN' not in x and b'OWN_API_TOKEN' not in y")
 
 
 def test_a_class_is_itself_where_the_module_that_it_names_is_not_imported(pair, monkeypatch):

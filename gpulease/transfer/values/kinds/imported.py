@@ -21,6 +21,7 @@ from collections.abc import Callable
 from typing import Any
 
 from gpulease.transfer.libraries import library
+from gpulease.transfer.values.stays import process_objects
 
 from .caches import LRU_CACHE
 from .units import is_unit
@@ -72,7 +73,7 @@ class Imported:
         return self._rules[kind]
 
 
-def _rule(kind: type) -> Rule | None:
+def _rule(kind: type) -> Rule | None:  # noqa: PLR0911 - one a kind
     if is_unit(kind):
         return None
     if issubclass(kind, _VARIABLES):
@@ -83,6 +84,8 @@ def _rule(kind: type) -> Rule | None:
     some = {**_SOME, _random_state(numpy): _is_the_generator}
     if kind in some:
         return some[kind]
+    if process_objects.may_be(kind):
+        return process_objects.is_one
     if numpy is not None and issubclass(kind, (numpy.dtype, numpy.ufunc)):
         return is_one_of_a_kind if issubclass(kind, numpy.dtype) else _is_compiled
     return (lambda obj: bool(name_of(obj))) if _named(kind) else None

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from gpulease.transfer.libraries import library
+from gpulease.transfer.values.stays import process_objects
 
 from . import matches, readers, tokens
 
@@ -58,6 +59,8 @@ def wrapped_key(compare: Any, value: Any) -> Any:
 def reduce(obj: Any) -> Any:  # noqa: PLR0911 - one a kind
     """Reduce one of these; NotImplemented for what has a way of its own."""
     kind = type(obj)
+    if (one := process_objects.reduce(obj)) is not None:
+        return one
     if kind in _VIEWS:
         return tokens.dict_view, (gc.get_referents(obj)[0], _VIEWS[kind])
     if kind is types.MappingProxyType:  # of what it shows, not of a copy

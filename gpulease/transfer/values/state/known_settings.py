@@ -20,6 +20,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from gpulease.transfer.values.stays.process_objects import see_context
+
 from . import log_handlers
 
 Values = dict[str, Any]
@@ -92,6 +94,7 @@ def _put_pandas(values: Values) -> None:
 
 
 def _decimal() -> Values:
+    see_context()
     context = decimal.getcontext()
     plain = {name: getattr(context, name) for name in _CONTEXT}
     return plain | {"traps": {kind.__name__: bool(on) for kind, on in context.traps.items()}}
