@@ -240,6 +240,10 @@ class Borrowed:
         """The table itself: whoever asks what refers to an object finds it."""
         return self._objects
 
+    def tables(self) -> list[Any]:
+        """Return what holds objects here: whoever counts references leaves these out."""
+        return [self._objects, self._kept]
+
     @property
     def thread_id(self) -> int | None:
         """Native id of the watching thread, while there is one."""

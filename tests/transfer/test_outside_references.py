@@ -394,3 +394,19 @@ def test_a_reference_of_the_registry_itself_does_not_count():
     keeper = _Keeper(value)
     assert [n.names for n in kept_notes({"x": value}, {"x": [[]]}, registry, {})] == [("x",)]
     assert keeper.table["a"] is value
+
+
+@pytest.mark.parametrize("outside", [False, True], ids=["only gpulease", "somebody"])
+def test_who_holds_what_a_closed_exit_stack_had(new_pair, outside):
+    """The closures that it was given came along, and gpulease holds them for a while."""
+    pair = new_pair(settings={"reply_wait": 30})
+    pair.attach()
+    pair.home("from contextlib import ExitStack\nlines = []; stack = ExitStack()")
+    pair.home("stack.callback(lines.append, 1)")
+    pair.gpu("stack.callback(lines.append, 2)")
+    callback = pair.ns["stack"]._exit_callbacks[-1][1] if outside else None
+    pair.gpu("stack.close()")
+    notes = list(pair.after.notes)
+    pair.home("assert lines == [2, 1]")
+    notes += pair.last.notes
+    assert [note.names for note in notes] == ([("lines",)] if callback else [])

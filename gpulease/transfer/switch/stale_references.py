@@ -22,6 +22,7 @@ from gpulease.transfer.values.groups import ATOMIC
 from gpulease.transfer.values.kinds.faces import show_the_same
 from gpulease.transfer.values.state import last_error
 
+from .our_tables import references_of_ours
 from .shown import own_results
 
 #: Larger values are not looked into.
@@ -50,6 +51,7 @@ def kept_notes(
     if olds and held(olds, ns, ours, aside):
         # What looks like a holder may be garbage that waits for the collector (a figure's manager).
         gc.collect()
+        ours = references_of_ours(olds, registry, (ns, aside))
         names = sorted(held(olds, ns, ours, aside))
         who = {name: holder(olds, name, aside) for name in names}
         notes = [_note(name, words) for name, words in who.items() if words != NOBODY]
