@@ -171,6 +171,18 @@ NOTEBOOKS = {
         "df = pd.DataFrame(X[:, 1:], columns=['a', 'b']).assign(y=y); r2 = smf.ols('y ~ a + b', df).fit()",
         "seen.append((r2.params.to_dict(), r2.predict(df[:3]).tolist()))",
     ],
+    "statsmodels formulas": [
+        "import numpy as np, pandas as pd, patsy, statsmodels.formula.api as smf\nseen=[]\nrng = np.random.default_rng(1)\ndata = pd.DataFrame({'x': rng.normal(size=40), 'g': list('abcd') * 10, 't': np.arange(40)}); data['y'] = 2 * data.x + rng.normal(size=40)",
+        "shift = 1\ndef double(v): return 2 * v + shift\nmod = smf.ols('y ~ double(x) + C(g) + np.log1p(t)', data=data)",
+        "fit = mod.fit(); seen.append((fit.params.round(6).to_dict(), mod.data.frame is data))",
+        "seen.append((fit.predict(data.head(3)).round(6).tolist(), str(fit.summary().tables[1])[:200])); shift = 2",
+        "seen.append((fit.predict(data.head(3)).round(6).tolist(), fit.model is mod, fit.get_prediction(data.head(2)).summary_frame().round(5).values.tolist()))",
+        "dm = patsy.dmatrix('double(x) + bs(t, df=4)', data); info = dm.design_info; results = {'ols': fit, 'glm': smf.glm('y ~ x', data).fit()}",
+        "seen.append((info.column_names, np.asarray(patsy.build_design_matrices([info], data.head(2))[0]).round(5).tolist(), dm.design_info is info, type(dm).__name__)); data.loc[0, 'y'] = 9.0",
+        "seen.append({k: round(float(r.llf), 5) for k, r in results.items()}); env = patsy.EvalEnvironment.capture(0)",
+        "seen.append((mod.data.frame.loc[0, 'y'], np.asarray(dm)[:2].round(5).tolist(), smf.ols('y ~ double(x)', data, eval_env=env).fit().params.round(5).to_dict()))",
+        "seen.append(env.eval('double(shift)'))",
+    ],
     "sklearn pipeline": [
         "import numpy as np\nfrom sklearn.base import BaseEstimator, TransformerMixin, clone\nfrom sklearn.pipeline import make_pipeline\nfrom sklearn.linear_model import LogisticRegression, SGDClassifier\nfrom sklearn.preprocessing import FunctionTransformer, StandardScaler\nseen=[]\nclass Half(BaseEstimator, TransformerMixin):\n    def __init__(self, by=2): self.by = by\n    def fit(self, X, y=None): self.mean_ = X.mean(0); return self\n    def transform(self, X): return (X - self.mean_) / self.by\nrng = np.random.default_rng(0); X = rng.normal(size=(50, 3)); y = (X.sum(1) > 0).astype(int)",
         "pipe = make_pipeline(StandardScaler(), Half(3), FunctionTransformer(np.cbrt), LogisticRegression()); half = pipe[1]; pipe.fit(X, y)",
@@ -202,6 +214,12 @@ NOTEBOOKS = {
         "seen.append((str(jnp.arange(3.).dtype), str(jax.config.jax_numpy_dtype_promotion))); jax.config.update('jax_enable_x64', False)",
         "seen.append(str(jnp.arange(3.).dtype)); jax.config.update('jax_numpy_dtype_promotion', 'standard')",
         "seen.append((jnp.ones(3, 'int8') + jnp.ones(3)).tolist())",
+    ],
+    "jax settings by another name": [
+        "import jax, jax.numpy as jnp\nfrom jax import config\nseen=[]; switch = config.update; switch('jax_enable_x64', True)",
+        "seen.append((str(jnp.arange(3.).dtype), config is jax.config)); config.update('jax_enable_x64', False)",
+        "seen.append(str(jnp.arange(3.).dtype)); switch('jax_enable_x64', True)",
+        "seen.append(str(jnp.arange(3.).dtype)); switch('jax_enable_x64', False)",
     ],
     "keras": [
         KERAS,

@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 #: Top-level module to where its framework is.
 _NAMES = (
     "accelerate", "cudf", "cupy", "ipywidgets", "jax", "keras", "numba", "plotly", "skorch",
-    "spacy", "torch", "tqdm", "triton",
+    "patsy", "spacy", "statsmodels", "torch", "tqdm", "triton",
 )  # fmt: skip
 _OWN = {name: f"{__name__}.{name}:FRAMEWORK" for name in _NAMES}
 _OWN |= {"gpulease": f"{__name__}.sealed:FRAMEWORK", __name__: f"{__name__}.away:FRAMEWORK"}
