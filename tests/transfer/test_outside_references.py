@@ -410,3 +410,21 @@ def test_who_holds_what_a_closed_exit_stack_had(new_pair, outside):
     pair.home("assert lines == [2, 1]")
     notes += pair.last.notes
     assert [note.names for note in notes] == ([("lines",)] if callback else [])
+
+
+OF_COMPILED_TYPES = {
+    "match": ("import re\nx = re.search('b+', 'abbc')", "x.span()"),
+    "struct": ("import struct\nx = struct.Struct('<hi')", "x.size"),
+    "callable iterator at its end": ("x = iter(int, 0)\nlist(x)", "list(x)"),
+}
+
+
+@pytest.mark.parametrize("kind", OF_COMPILED_TYPES)
+def test_what_somebody_else_holds_of_a_compiled_type_travels(pair, kind):
+    """The notebook holds what it showed: such an object is more than its attributes."""
+    make, look = OF_COMPILED_TYPES[kind]
+    pair.home(f"{make}\nbox = [x]")
+    shown, expected = pair.ns["x"], eval(look, dict(pair.ns))
+    pair.gpu(f"box.append({look})")
+    pair.home("box")
+    assert pair.ns["box"][1] == expected and shown is not None

@@ -314,13 +314,13 @@ def is_plain_instance(obj: Any, *, made_itself: bool = False) -> bool:
     With ``made_itself`` its class may have a ``__new__``.
     """
     cls = type(obj)
-    if cls.__flags__ & (1 << 9) == 0 or isinstance(obj, type | BaseException | enum.Enum):
-        return False  # not a heap type
+    if is_interpreters(cls) or isinstance(obj, type | BaseException | enum.Enum):
+        return False  # no Python code made its class
     own = ("__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__getnewargs__",
            "__getnewargs_ex__")  # fmt: skip
     if any(name in base.__dict__ for base in cls.__mro__[:-1] for name in own):
         return False
     made_by: Any = cls.__new__
     return (made_itself or made_by is object.__new__) and all(
-        base is object or base.__flags__ & (1 << 9) for base in cls.__mro__
+        base is object or not is_interpreters(base) for base in cls.__mro__
     )
