@@ -10,6 +10,7 @@ import pytest
 from gpulease.transfer.values.state.known_settings import SETTINGS as KNOWN
 from gpulease.transfer.values.state.settings import Settings
 from tests.transfer.kinds import empty
+from tests.transfer.pair import CellError
 
 #: What a cell sets, and an expression that shows it; the last is what undoes it.
 SETTINGS = {
@@ -58,6 +59,11 @@ SETTINGS = {
         "sys.argv == ['train.py', '--lr=1'], sys.getrecursionlimit(), csv.field_size_limit()",
         "sys.argv = words; sys.setrecursionlimit(1000); csv.field_size_limit(131072)",
     ),
+    "dialects of csv": (
+        "import csv; csv.register_dialect('own', delimiter=';', quotechar='!')",
+        "[(csv.get_dialect(n).delimiter, csv.get_dialect(n).quotechar) for n in csv.list_dialects() if n == 'own']",
+        "csv.unregister_dialect('own')",
+    ),
     "scikit-learn's output": (
         "import sklearn; sklearn.set_config(transform_output='pandas')",
         "__import__('sklearn').get_config()['transform_output']",
@@ -89,6 +95,39 @@ def test_a_setting_holds_in_the_next_cell_wherever_it_runs(pair, name, first):
     two(undo)
     one(f"assert repr(({look})) == before, ({look})")
     two(f"assert repr(({look})) == before, ({look})")
+
+
+def accessor(result):
+    """Return a cell that registers an accessor, as pandas' own manual shows it."""
+    return (
+        "import pandas as pd, warnings\nwarnings.simplefilter('ignore')\n"
+        "@pd.api.extensions.register_dataframe_accessor('geo')\nclass Geo:\n"
+        "    def __init__(self, frame): self._frame = frame\n"
+        f"    def center(self): return {result}"
+    )
+
+
+def test_an_accessor_is_there_in_the_next_cell_wherever_it_runs(pair):
+    pair.home(f"{accessor('self._frame.a.mean()')}\ndf = pd.DataFrame({{'a': [1, 3]}})")
+    pair.gpu("assert df.geo.center() == 2; df.loc[1, 'a'] = 5")
+    pair.home("assert df.geo.center() == 3")
+    pair.gpu(accessor("'anew'"))
+    pair.home("assert df.geo.center() == 'anew'; assert pd.DataFrame.geo is Geo")
+    pair.gpu("assert df.geo.center() == 'anew'; assert pd.DataFrame(df).geo.center() == 'anew'")
+    pair.gpu("class Geo: 'another class, which nobody registered'")
+    with pytest.raises(AttributeError, match="geo"):
+        pair.home("df.geo")
+    pair.gpu("assert df.geo.center() == 'anew'")
+
+
+def test_an_accessor_whose_class_has_not_come_names_it(lazy, monkeypatch):
+    monkeypatch.setitem(sys.modules, "__main__", lazy.main)
+    empty(lazy)
+    lazy.home(f"{accessor('len(self._frame)')}\ndf = pd.DataFrame({{'a': [1, 3]}})")
+    with pytest.raises(CellError, match="name 'Geo' is not defined"):
+        lazy.gpu("df.geo.center()")
+    lazy.gpu("Geo; assert df.geo.center() == 2; df.loc[2, 'a'] = 5")
+    lazy.home("assert df.geo.center() == 3")
 
 
 def test_what_belongs_to_one_process_stays(pair):

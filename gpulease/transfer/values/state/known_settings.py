@@ -18,11 +18,12 @@ import warnings
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from gpulease.transfer.values.stays.process_objects import see_context
 
-from . import log_handlers
+from . import log_handlers, registered
 
 Values = dict[str, Any]
 
@@ -276,6 +277,11 @@ def _own_options(module: str, get: str, put: str) -> Setting:
     return Setting(module, lambda: dict(getattr(_module(module), get)()), take, of_thread=True)
 
 
+def _accessors(library: str) -> Setting:
+    get, put = registered.accessors, registered.put_accessors
+    return Setting(library, partial(get, library), partial(put, library), first={})
+
+
 SETTINGS: dict[str, Setting] = {
     "process": Setting("sys", _process, _put_process),
     "mpmath": Setting("mpmath", _mpmath, _put_mpmath),
@@ -314,6 +320,9 @@ SETTINGS: dict[str, Setting] = {
         first={"shown": False},
     ),
     "pandas": Setting("pandas", _pandas, _put_pandas),
+    "pandas.accessors": _accessors("pandas"),
+    "polars.accessors": _accessors("polars"),
+    "csv.dialects": Setting("csv", registered.dialects, registered.put_dialects),
     "jax": Setting("jax", _jax, _put_jax),
     "torch": Setting(
         "torch",
