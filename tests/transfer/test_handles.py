@@ -77,6 +77,12 @@ TRAVELS = {
     "class A:\n    def f(s): return s.n\nclass B(A): f = 1\nb = B(); b.n = 3; x = super(B, b)": (
         "assert x.f() == 3; b.n = 4", "assert x.f() == 4 and x.__self__ is b",
     ),
+    "import argparse\nclass P(argparse.ArgumentParser): pass\n"
+    "x = P(prog='x', argument_default=argparse.SUPPRESS); x.add_argument('--a', default=1)\n"
+    "x.add_argument('--b', help=argparse.SUPPRESS); text = x.format_help()": (
+        "assert x.format_help() == text and vars(x.parse_args([])) == {'a': 1}\nx.prog = 'y'",
+        "assert 'SUPPRESS' not in x.format_help() and vars(x.parse_args([])) == {'a': 1}",
+    ),
     "class A: n = 1\nclass B(A): n = 2\nx = super(B), super(B, B)": (
         "assert x[1].n == 1", "assert x[0].__get__(B()).n == 1",
     ),

@@ -22,7 +22,7 @@ from gpulease.transfer import frameworks
 from gpulease.transfer.frameworks.base import Stage
 from gpulease.transfer.frameworks.sealed import Culprit
 from gpulease.transfer.registry import GLOBALS_SLOT, Registry
-from gpulease.transfer.values.kinds import arrays_in_place, classes, containers, enums
+from gpulease.transfer.values.kinds import arrays_in_place, classes, constants, containers, enums
 from gpulease.transfer.values.kinds.module_files import is_alike
 from gpulease.transfer.values.kinds.units import apply_content
 from gpulease.transfer.values.names.culprit import find_culprit
@@ -237,13 +237,15 @@ class Staging:
 
     # ---- references
 
-    def persistent(self, pid: tuple[Any, ...]) -> Any:
+    def persistent(self, pid: tuple[Any, ...]) -> Any:  # noqa: PLR0911 - one line a kind
         """Resolve a reference that an exact builtin type needed."""
         kind = pid[0]
         if kind == "namespace":
             return self.ns
         if kind == "attributes":
             return vars(pid[1])
+        if kind == "constant":
+            return constants.find(pid[1])
         if kind == "nan":
             if pid[1] == "math":
                 return math.nan

@@ -31,6 +31,7 @@ from gpulease.transfer.values.kinds import (
     array_reduction,
     caches,
     cloudpickle_names,
+    constants,
     containers,
     imported,
     spaces,
@@ -272,7 +273,9 @@ class GroupPickler(cloudpickle.Pickler):  # type: ignore[misc]
 
 
 class ShellPickler(GroupPickler):
-    """The same, asking for every object: only where a pinned container or NaN is in the group."""
+    """The same, asking for every object: only where a pinned container, NaN or a text that is
+    compared by ``is`` may be in the group.
+    """
 
     nans = False
 
@@ -282,6 +285,9 @@ class ShellPickler(GroupPickler):
             if self.nans and math.isnan(obj):
                 return ("nan", _nan_name(obj) or self.context.registry.oid(obj))
             return None
+        if type(obj) is str:
+            name = constants.name_of(obj)
+            return None if name is None else ("constant", name)
         if obj is self.context.book.ns:
             return ("namespace",)
         if id(obj) in self.context.owners:

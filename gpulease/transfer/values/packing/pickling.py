@@ -21,7 +21,7 @@ from gpulease.transfer.frameworks import sealed
 from gpulease.transfer.refuse import RefusedError
 from gpulease.transfer.registry import Registry
 from gpulease.transfer.values.groups import Check, Group
-from gpulease.transfer.values.kinds import shared_arrays, spaces
+from gpulease.transfer.values.kinds import constants, shared_arrays, spaces
 from gpulease.transfer.values.kinds.hashing import chunk_digests, combine, of_chunks
 from gpulease.transfer.values.kinds.units import UnitBook, is_plain_instance
 from gpulease.transfer.values.landing.transplant import lasting_ids
@@ -164,7 +164,8 @@ class Packer:
         payload = (names, units_content, contents)
 
         def dump() -> tuple[bytes, _Buffers, dict[str, bytes]]:
-            inband, buffers = self._dump(payload, context, group.has_namespace)
+            asked = group.has_namespace or constants.may_be_in(group.inner.values())
+            inband, buffers = self._dump(payload, context, asked)
             empty = {oid: self._book.skeleton(obj) for oid, obj in everything.items()}
             empty |= shared_arrays.skeletons(pinned, context)
             skeletons = {oid: self._dump(each, context, False)[0] for oid, each in empty.items()}
