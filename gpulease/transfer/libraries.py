@@ -29,26 +29,26 @@ _INSIDE: dict[str, tuple[str, ...]] = {
     "transformers": ("transformers.utils",),
 }
 
-#: Libraries that were seen imported to their end.
-_whole: dict[str, Any] = {}
-
 
 def library(name: str) -> Any:
-    """Return the library ``name`` where it is imported to its end, None else.
+    """Return the library ``name`` where it is imported, None else.
 
     Of one that is not in the table, whatever has its name is taken for it.
     """
-    found = sys.modules.get(name)
-    if found is None or _whole.get(name) is found:
-        return found
     inside = _INSIDE.get(name)
     if inside is not None and not any(each in sys.modules for each in inside):
         return None
-    # Another thread may be importing it: in the middle of that nothing can be asked.
-    if getattr(getattr(found, "__spec__", None), "_initializing", False):
-        return None
-    _whole[name] = found
-    return found
+    return sys.modules.get(name)
+
+
+def whole_library(name: str) -> Any:
+    """Return the library ``name`` where it is imported to its end, None else.
+
+    For whoever may run while another thread imports it: in the middle of that it lacks what it has.
+    """
+    found = library(name)
+    being_made = getattr(getattr(found, "__spec__", None), "_initializing", False)
+    return None if being_made else found
 
 
 def magics(name: str) -> Any:

@@ -20,7 +20,7 @@ import zoneinfo
 from collections.abc import Callable
 from typing import Any
 
-from gpulease.transfer.libraries import library
+from gpulease.transfer.libraries import library, whole_library
 from gpulease.transfer.values.stays import process_objects
 
 from .caches import LRU_CACHE
@@ -80,7 +80,7 @@ def _rule(kind: type) -> Rule | None:  # noqa: PLR0911 - one a kind
         return _is_found
     if issubclass(kind, _ALWAYS) or any(kind in _kinds(name) for name in _LIBRARIES):
         return _always
-    numpy = library("numpy")
+    numpy = whole_library("numpy")
     some = {**_SOME, _random_state(numpy): _is_the_generator}
     if kind in some:
         return some[kind]
@@ -92,7 +92,7 @@ def _rule(kind: type) -> Rule | None:  # noqa: PLR0911 - one a kind
 
 
 def _kinds(name: str) -> list[type]:
-    found = library(name)
+    found = whole_library(name)
     return _LIBRARIES[name](found) if found is not None else []
 
 
