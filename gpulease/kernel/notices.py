@@ -15,7 +15,7 @@ from gpulease.protocol import EndView
 _END = {
     "idle": "The GPU has left: it was not used.",
     "returned": "The GPU was given back.",
-    "preempted": "The GPU went to somebody whose share it is.",
+    "preempted": "The GPU went to somebody with a prior claim.",
     "expired": "The GPU has left: its time was up.",
     "window_over": "The GPU has left: the reserved time is over.",
     "forced": "The GPU was taken back by an administrator.",
@@ -28,8 +28,8 @@ _END = {
 #: Why a GPU cell was stopped, by the reason for which its lease leaves.
 _STOPPED = {
     "idle": "It was not used.",
-    "preempted": "It goes to somebody whose share it is.",
-    "preempted_in_part": "Some of its GPUs go to somebody whose share they are.",
+    "preempted": "It goes to somebody with a prior claim.",
+    "preempted_in_part": "Some of its GPUs go to somebody with a prior claim.",
     "reserved_in_part": "Some of its GPUs are reserved for a lab.",
     "expired": "Its time was up, or its GPU-hours.",
     "window_over": "The reserved time is over.",

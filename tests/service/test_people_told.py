@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -58,24 +59,32 @@ async def test_a_lab_at_risk_and_its_cancellation_are_mailed_and_posted(told):
     assert kinds(mailed, posted) == ([("aide@x.org", risk), ("prof@x.org", risk)], ["short"])
     assert mailed[0].text == f"{posted[0]['sentence']}\n{posted[0]['next_step']}\n\n{WHY}\n"
     assert "2 of 3" in posted[0]["sentence"]
+    # Less short, or as short again, is no news; shorter is.
+    worse = replace(watch.short()[0], seats=1)
+    for found in ([], [worse], watch.short(), [worse]):
+        watch.short = found.copy
+        await watch.look()
+        del watch.short
+    await wait_for_async(lambda: len(mailed) == 4 and len(posted) == 2, 30, "that it is worse")
+    assert "1 of 3" in posted[1]["sentence"]
     # Who is to come there reads how many seats there are, not how many were reserved.
     seen = await prof(site).call("GET", f"reservations/{made['id']}")
     assert seen["sentence"].startswith("2 seats of ")
 
     await prof(site).call("DELETE", f"reservations/{made['id']}", {"note": "I am ill"})
-    await wait_for_async(lambda: len(mailed) == 4 and len(posted) == 2, 30, "the cancellation")
+    await wait_for_async(lambda: len(mailed) == 6 and len(posted) == 3, 30, "the cancellation")
     sentence = "prof cancelled the reservation lab of cs101: I am ill."
-    assert posted[1] == {
+    assert posted[2] == {
         "kind": "cancelled", "group": "cs101", "name": "lab", "sentence": sentence,
         "next_step": "", "to": ["prof@x.org", "aide@x.org"],
     }  # fmt: skip
-    assert {(each.sender, each.text) for each in mailed[2:]} == {
+    assert {(each.sender, each.text) for each in mailed[4:]} == {
         ("gpus@x.org", f"{sentence}\n\n{WHY}\n")
     }
-    assert sorted(each.to for each in mailed[2:]) == [["aide@x.org"], ["prof@x.org"]]
+    assert sorted(each.to for each in mailed[4:]) == [["aide@x.org"], ["prof@x.org"]]
     # A repeat changes nothing, and tells nobody.
     await prof(site).call("DELETE", f"reservations/{made['id']}")
-    assert len(posted) == 2
+    assert len(posted) == 3
 
 
 async def test_a_budget_of_which_four_fifths_are_spent_is_mailed_and_posted_once(told):

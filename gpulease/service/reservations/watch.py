@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable
 
 from gpulease.errors import GPULeaseError
@@ -103,7 +104,10 @@ class ReservationWatch:
         return [each.sentence for each in self._short] + [sentence_of(x) for x in self._classless]
 
     async def look(self) -> None:
-        """Tell of the labs that will be short: when that is seen, and once more at their lead."""
+        """Tell of the labs that will be short: when that is seen, and once more at their lead.
+
+        Whenever it gets worse than was told, that is told, too.
+        """
         every, snapshot = self._reservations.all(), self._snapshot()
         there = {each.id for each in every}
         self._told = {key for key in self._told if key.partition("@")[0] in there}
@@ -117,10 +121,17 @@ class ReservationWatch:
         self._short = self.short()
         for found in self._short:
             now, window = self._snapshot().now, found.window
-            key = window.key if now < window.hold_from else f"{window.key}/lead"
-            of = window.of
+            phase = window.key if now < window.hold_from else f"{window.key}/lead"
+            if found.seats >= self._least(phase):
+                continue
+            key, of = f"{phase}/{found.seats}", window.of
             notice = Notice("short", of.group, of.name, found.sentence, found.next_step, of.contact)
             await self._tell_once(of.id, key, notice)
+
+    def _least(self, phase: str) -> float:
+        """Return the fewest seats that were told of a window in this phase of it."""
+        told = (key.removeprefix(f"{phase}/") for key in self._told)
+        return min((int(seats) for seats in told if seats.isdecimal()), default=math.inf)
 
     async def _tell_once(self, reservation_id: str, key: str, notice: Notice) -> None:
         if key in self._told:
