@@ -17,7 +17,7 @@ def save(store: Store, *changes: RunChange) -> None:
 def test_what_is_stored_is_found_again_with_what_happened_to_it(store):
     one = run(1, parameters={"n": 3, "lr": 0.1}, after=("x",), groups=("cs101",), index=2)
     save(store, RunChange(None, one, "stu", "submitted"))
-    over = life.cancel(one, NOW)
+    over = life.cancel(one, one.user, NOW)
     save(store, RunChange(one, over, "stu", "cancelled", "no need"))
     assert store.read(stored.one, one.id) == over
     found = store.read(stored.events, one.id)
@@ -29,8 +29,8 @@ def test_what_is_stored_is_found_again_with_what_happened_to_it(store):
 def test_two_who_change_the_same_run_do_not_both_win(store):
     one = run(1)
     save(store, RunChange(None, one, "stu", "submitted"))
-    save(store, RunChange(one, life.cancel(one, NOW), "stu", "cancelled"))
-    error = refused("run_changed", save, store, RunChange(one, life.cancel(one, NOW), "eve", "x"))
+    save(store, RunChange(one, life.cancel(one, one.user, NOW), "stu", "cancelled"))
+    error = refused("run_changed", save, store, RunChange(one, life.cancel(one, one.user, NOW), "eve", "x"))
     assert error.status == 409
     refused("run_changed", save, store, RunChange(None, one, "stu", "submitted"))
 
@@ -43,7 +43,7 @@ def test_runs_are_listed_newest_first_and_by_person(store):
 
 
 def test_what_may_still_have_a_server_is_alive_and_old_runs_go(store):
-    over = life.cancel(replace(run(1), cleared=False), NOW)
+    over = life.cancel(replace(run(1), cleared=False), "stu", NOW)
     save(store, RunChange(None, over, "stu", "cancelled"))
     assert store.read(stored.live) == [over]
     later = NOW + timedelta(days=91)
@@ -59,7 +59,7 @@ def test_a_persons_runs_are_exported_and_forgotten(store, address):
     one = run(1, user="maria", notebook="marias-thesis.ipynb", parameters={"who": "maria"})
     save(store, RunChange(None, one, "maria", "submitted", "maria's"))
     refused("still_leasing", store.forget, "maria")
-    over = life.cancel(one, NOW)
+    over = life.cancel(one, one.user, NOW)
     save(store, RunChange(one, over, "maria", "cancelled"))
     (found,) = export(address, "maria")["runs"]
     assert (found["notebook"], len(found["changes"])) == ("marias-thesis.ipynb", 2)
