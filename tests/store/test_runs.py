@@ -30,7 +30,9 @@ def test_two_who_change_the_same_run_do_not_both_win(store):
     one = run(1)
     save(store, RunChange(None, one, "stu", "submitted"))
     save(store, RunChange(one, life.cancel(one, one.user, NOW), "stu", "cancelled"))
-    error = refused("run_changed", save, store, RunChange(one, life.cancel(one, one.user, NOW), "eve", "x"))
+    error = refused(
+        "run_changed", save, store, RunChange(one, life.cancel(one, one.user, NOW), "eve", "x")
+    )
     assert error.status == 409
     refused("run_changed", save, store, RunChange(None, one, "stu", "submitted"))
 
