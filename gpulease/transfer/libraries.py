@@ -28,6 +28,11 @@ _INSIDE: dict[str, tuple[str, ...]] = {
     "tqdm": ("tqdm.std",),
     "transformers": ("transformers.utils",),
 }
+#: What a dialect of csv consists of.
+CSV_DIALECT = (
+    "delimiter", "doublequote", "escapechar", "lineterminator", "quotechar", "quoting",
+    "skipinitialspace", "strict",
+)  # fmt: skip
 
 
 def library(name: str) -> Any:

@@ -93,7 +93,7 @@ def plan(
     side.ties.look(survey, side.ns, whole=names is None)
     adrift = Adrift() if fetch else find_adrift(side, survey)
     state = _State(side, survey, check, room=room, changed=set(map(id, adrift.changed)))
-    state.same |= _older(side, survey)
+    state.same |= side.ties.older(survey, side.ledger.remote)
     _want(state, wanted)
     state.soft.update(map(id, adrift.joined))
     for group in survey.groups:
@@ -124,16 +124,6 @@ def plan(
         say_left(side, shipment, left)
         note_bulk(side, survey, left)
     return shipment
-
-
-def _older(side: Side, survey: Survey) -> set[int]:
-    """Return by ``id`` groups of functions and classes of which a part is newer on the other side.
-
-    It came there with a name, and comes back with that.
-    """
-    remote = side.ledger.remote.keys()
-    nameless = (group for group in survey.groups if remote and not group.names)
-    return {id(group) for group in nameless if side.ties.of(group.roots) & remote}
 
 
 def _known(state: _State, group: Group) -> bool:

@@ -162,7 +162,7 @@ class Held:
 
     leaves: dict[int, Any] = field(default_factory=dict)
     objects: dict[int, Any] = field(default_factory=dict)
-    viewed: dict[int, Any] = field(default_factory=dict)
+    viewed: set[int] = field(default_factory=set)
     stuck: dict[str, Any] = field(default_factory=dict)
     shares: dict[str, set[str]] = field(default_factory=dict)
 

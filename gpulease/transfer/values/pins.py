@@ -88,7 +88,7 @@ def refuse_kept(side: Side, group: Group, survey: Survey) -> None:
     kept = held.objects.keys() & group.inner.keys()
     if kept and not found:
         # At home a part that is replaced is told of; memory that nobody refers to is not.
-        counted = kept if side.label == "a" else kept & held.viewed.keys()
+        counted = kept if side.label == "a" else kept & held.viewed
         if len(group.inner) > _LIMIT or (counted and not _can_stay(side, group, counted)):
             found = [held.objects[min(counted or kept)]]
     if found:

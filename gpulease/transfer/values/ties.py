@@ -7,7 +7,7 @@ uses the generator or the function needs it back.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Collection, Container, Iterable
 
 from .groups import Survey
 
@@ -38,3 +38,11 @@ class Ties:
     def of(self, roots: Iterable[str]) -> set[str]:
         """Return the names whose values share an object with any of these."""
         return {name for root in roots for name in self._names.get(root, ())}
+
+    def older(self, survey: Survey, away: Collection[str]) -> set[int]:
+        """Return by ``id`` groups of functions and classes of which a part is newer there.
+
+        It came there with a name, and comes back with that.
+        """
+        nameless = (group for group in survey.groups if away and not group.names)
+        return {id(group) for group in nameless if not self.of(group.roots).isdisjoint(away)}

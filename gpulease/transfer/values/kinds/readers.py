@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from json import scanner
 from typing import Any
 
-from gpulease.transfer.libraries import library
+from gpulease.transfer.libraries import CSV_DIALECT, library
 from gpulease.transfer.refuse import RefusedError
 
 _READER: type = type(csv.reader([]))
@@ -26,17 +26,6 @@ _WRITER: type = type(csv.writer(io.StringIO()))
 #: What ``finditer`` runs on: nobody can see where it is.
 _SEARCH: type = type(re.compile("").scanner(""))  # type: ignore[attr-defined]
 _SCANNER_OF_JSON: Any = getattr(scanner, "c_make_scanner", None)
-#: What a dialect of csv consists of.
-_DIALECT = (
-    "delimiter",
-    "doublequote",
-    "escapechar",
-    "lineterminator",
-    "quotechar",
-    "quoting",
-    "skipinitialspace",
-    "strict",
-)
 #: What a JSONDecoder tells its scanner.
 _ASKED = (
     "strict",
@@ -141,7 +130,7 @@ _METHODS = (types.BuiltinMethodType, types.MethodType)
 
 
 def _dialect(obj: Any) -> dict[str, Any]:
-    return {name: getattr(obj.dialect, name) for name in _DIALECT}
+    return {name: getattr(obj.dialect, name) for name in CSV_DIALECT}
 
 
 # ---- json and sqlite3

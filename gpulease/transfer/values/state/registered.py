@@ -13,12 +13,10 @@ import weakref
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from gpulease.transfer.libraries import CSV_DIALECT
+
 Values = dict[str, Any]
 
-_OF_DIALECTS = (
-    "delimiter", "doublequote", "escapechar", "lineterminator", "quotechar", "quoting",
-    "skipinitialspace", "strict",
-)  # fmt: skip
 #: Library -> classes that take accessors, and what its descriptor calls the accessor's class.
 _OWNERS = {
     "pandas": (("DataFrame", "Series", "Index"), "_accessor"),
@@ -42,7 +40,7 @@ class Late:
 def dialects() -> Values:
     """Return by name what csv knows of each dialect."""
     found = {name: csv.get_dialect(name) for name in csv.list_dialects()}
-    return {n: {part: getattr(d, part) for part in _OF_DIALECTS} for n, d in found.items()}
+    return {n: {part: getattr(d, part) for part in CSV_DIALECT} for n, d in found.items()}
 
 
 def put_dialects(values: Mapping[str, Any]) -> None:

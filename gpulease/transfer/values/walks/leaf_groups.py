@@ -47,7 +47,7 @@ class LeafGroups:
             found.roots |= met.steady
             found.fragile |= met.fragile
             found.held |= met.wholes
-            self.held.viewed.update(dict.fromkeys(met.wholes, leaf))
+            self.held.viewed |= met.wholes
             self.held.objects.update(dict.fromkeys(found.held, leaf))
 
     def _kept_oids(self, found: Reach, groups: list[Group]) -> set[str]:
