@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
+from ipykernel.iostream import OutStream
 from ipykernel.ipkernel import IPythonKernel
 
 from gpulease.channel.pair import ChildEnd
@@ -90,6 +91,8 @@ class CompanionKernel(IPythonKernel):
         self.shell.events.register("post_run_cell", self._keep_result)
         self._show_error = self.shell.showtraceback
         self.shell.showtraceback = self._explain_error
+        self._print_usage_error = self.shell.show_usage_error
+        self.shell.show_usage_error = self._show_usage_error
         for name in ("comm_open", "comm_msg", "comm_close"):
             self.shell_handlers[name] = self._watched(self.shell_handlers[name])
 
@@ -103,6 +106,16 @@ class CompanionKernel(IPythonKernel):
             if sentence:
                 error.add_note(sentence)
         self._show_error(exc_tuple, *args, **kwargs)
+
+    def _show_usage_error(self, error: Any) -> None:
+        """Send IPython's complaint of a magic as the error that it is, without a traceback.
+
+        Of a text home could not tell whether it is the cell's own error, which home shows itself.
+        """
+        if isinstance(sys.stderr, OutStream):
+            self.shell._showtraceback(type(error), error, [])  # noqa: SLF001
+        else:
+            self._print_usage_error(error)
 
     def _watched(self, handler: Callable[..., Any]) -> Callable[..., Awaitable[None]]:
         async def watched(stream: Any, ident: Any, message: Any) -> None:

@@ -53,7 +53,6 @@ class Relay:
         self._on_result = on_result
         self._parents: OrderedDict[str, Message] = OrderedDict()
         self._held_error: Message | None = None
-        self._held_usage = ""
         self._written: Any = None  # the stream written to last, which may hold it back
 
     def remember_parent(self, msg_id: str, parent: Message) -> None:
@@ -75,11 +74,10 @@ class Relay:
 
     def flush(self) -> None:
         """Show what was held back to see what follows it."""
-        if self._held_usage:
-            text, self._held_usage = self._held_usage, ""
-            sys.stderr.write(text)
-        if self._held_error is not None:
-            content, self._held_error = self._held_error, None
+        content, self._held_error = self._held_error, None
+        if content is not None and _is_usage(content):
+            self._shell.show_usage_error(content["evalue"])
+        elif content is not None:
             error = remote_error(content["ename"], content["evalue"], content["traceback"])
             self._shell._showtraceback(type(error), error, content["traceback"])  # noqa: SLF001
 
@@ -91,15 +89,11 @@ class Relay:
         if reply.get("status") == "aborted":
             self.flush()
             return remote_error("Aborted", "The cell was aborted.", ["The cell was aborted."])
-        if reply.get("ename") == "UsageError":
+        held, self._held_error = self._held_error, None
+        if held is not None and _is_usage(held):
             from IPython.core.error import UsageError
 
-            self._held_usage = ""  # IPython prints it again when home raises it
-            self._held_error = None
-            return UsageError(reply.get("evalue", ""))
-        if self._held_usage:
-            self.flush()
-        held, self._held_error = self._held_error, None
+            return UsageError(held["evalue"])
         content = held or reply
         traceback = list(content.get("traceback", ()))
         evalue = str(content.get("evalue", ""))
@@ -126,14 +120,10 @@ class Relay:
             handler(content)
 
     def _show_stream(self, content: Message) -> None:
-        text = content["text"]
-        if content["name"] == "stderr" and text.startswith("UsageError: "):
-            self._held_usage = text
-            return
         stream = sys.stderr if content["name"] == "stderr" else sys.stdout
         if stream is not self._written:
             self._pass_on()
-        stream.write(text)
+        stream.write(content["text"])
         self._written = stream
 
     def _pass_on(self) -> None:
@@ -188,6 +178,11 @@ class Relay:
                     token = publisher.set_thread_parent(parent)
                     stack.callback(publisher.reset_thread_parent, token)
             yield
+
+
+def _is_usage(content: Mapping[str, Any]) -> bool:
+    """Tell IPython's own complaint of a magic from an error of a class that has its name."""
+    return content["ename"] == "UsageError" and not content["traceback"]
 
 
 def say(shell: Any, sentence: str) -> None:

@@ -41,6 +41,14 @@ CELLS = {
     "exit": "import sys\nsys.exit(3)",
     "unknown magic": "%no_such_magic",
     "unknown cell magic": "%%no_such_magic\nx",
+    "cell magic after text": "import sys\nprint('said', file=sys.stderr)\n"
+    "get_ipython().run_cell_magic('no_such_magic', '', 'x')",
+    "a complaint shown": "shell = get_ipython()\n"
+    "try:\n    shell.run_line_magic('no_such_magic', '')\n"
+    "except Exception:\n    shell.showtraceback()\nprint('goes on')",
+    "a complaint kept": "with contextlib.redirect_stderr(io.StringIO()) as text:\n"
+    "    shell.run_cell('%no_such_magic')\ntext.getvalue()",
+    "an error of that name": "class UsageError(Exception): pass\nraise UsageError('not a magic')",
     "shell": "!echo from the shell",
     "shell to name": "lines = !echo one; echo two\nlines",
     "time": "%%time\npass",
