@@ -17,6 +17,7 @@ from gpulease.errors import GPULeaseError
 from gpulease.mirror import words
 from gpulease.mirror.entries import Left
 from gpulease.protocol import Blocker, MirrorView
+from gpulease.sizes import size_text
 
 if TYPE_CHECKING:
     from gpulease.kernel.attach import Attachment
@@ -109,7 +110,7 @@ class MirroredFiles:
         report = self._end.last
         if report.refusal:
             return [f"Files: not mirrored. {report.refusal}"]
-        size = words.size_text(report.total)
+        size = size_text(report.total)
         first = f"Files: {report.paths} in {self._end.root} are mirrored on the GPU ({size})."
         return [first, *words.left_lines(report.left, self._end.bounds)]
 

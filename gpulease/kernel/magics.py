@@ -25,9 +25,9 @@ from gpulease.kernel.status import (
 )
 from gpulease.kernel.tokens import parse_shared
 from gpulease.kernel.wait import no_service
-from gpulease.mirror.words import size_text
 from gpulease.protocol import LeaseView
 from gpulease.runs import submission
+from gpulease.sizes import size_text
 
 if TYPE_CHECKING:
     from gpulease.kernel.session import Session

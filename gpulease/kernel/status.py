@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 
 from gpulease.kernel.clock import clock
 from gpulease.kernel.wait import amount
-from gpulease.mirror.words import size_text
 from gpulease.protocol import ConnectionView, LeaseView
+from gpulease.sizes import size_text
 from gpulease.transfer.api import Place, VariableStatus
 
 NO_LEASE = "No GPU lease. %%gpu runs a cell on a GPU, and asks for one by itself."

@@ -25,6 +25,7 @@ from gpulease.mirror.plan import Conflict, Step
 from gpulease.mirror.rules import Bounds, refusal, rules_of
 from gpulease.mirror.scan import Scanner, Seen, TooManyError
 from gpulease.mirror.tree import MovedOnError, Tree, why
+from gpulease.sizes import size_text
 from gpulease.wire.connection import Wire
 from gpulease.wire.message import Message, Pending
 
@@ -172,7 +173,7 @@ class HomeEnd:
             sent += sum(len(blob) for blob in blobs)
             if len(window) >= _WINDOW:
                 full.update(self._answer(window.popleft()).body["full"])
-            show(f"Sending files: {words.size_text(sent)} of {words.size_text(total)}")
+            show(f"Sending files: {size_text(sent)} of {size_text(total)}")
         for pending in window:
             full.update(self._answer(pending).body["full"])
         report.sent += len(wants) - len(full)
@@ -243,10 +244,7 @@ class HomeEnd:
             window.append((pieces, self._wire.request("mirror.get", {"pieces": where})))
             if len(window) >= _WINDOW:
                 self._take(*window.popleft(), wanted, full, report)
-            show(
-                f"Bringing files home: {words.size_text(report.received_bytes)} "
-                f"of {words.size_text(total)}"
-            )
+            show(f"Bringing files home: {size_text(report.received_bytes)} of {size_text(total)}")
         for pieces, pending in window:
             self._take(pieces, pending, wanted, full, report)
         report.received += len(wanted) - len(full)

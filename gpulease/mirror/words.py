@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from gpulease.mirror.entries import Left
 from gpulease.mirror.plan import Conflict
 from gpulease.mirror.rules import IGNORE_FILE, Bounds
+from gpulease.sizes import size_text
 
 #: Why a file does not travel.
 WHY = {
@@ -26,15 +27,6 @@ _ADVICE = {
     "full": "make room and run the cell again",
 }
 _NAMED = 5
-
-
-def size_text(size: float) -> str:
-    """Return ``236 B``, ``4.0 KiB`` ..."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 1024 or unit == "GiB":
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    raise AssertionError("unreachable")
 
 
 def left_lines(left: Sequence[Left], bounds: Bounds) -> list[str]:

@@ -57,10 +57,10 @@ STATEMENTS = (
     "def {x}(n=0):\n    def up():\n        nonlocal n\n        n += 1\n        return n\n"
     "    return up",
     "{x}.tag = {y}",
-    "class {x}:\n    items = []\n    def put(self, v=1): self.items.append(v); return self",
+    "class {x}:\n    kept = []\n    def put(self, v=1): self.kept.append(v); return self",
     "class {x}:\n    def __init__(self): self.v = {y}\n    def get(self): return self.v",
-    "{x}.items = [{y}]",
-    "del {x}.items",
+    "{x}.kept = [{y}]",
+    "del {x}.kept",
     "{x} = {y}.get()",
     "{x} = {y}().put()",
     "{x}.v = {y}",

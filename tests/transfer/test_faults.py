@@ -325,3 +325,53 @@ def test_a_module_that_waits_beside_the_gpu_is_called_a_module(pair):
     pair.gpu("import colorsys as waiting")
     rows = {row.name: row for row in pair.side.status()}
     assert rows["waiting"].type_name == "module"
+
+
+def test_what_the_next_companion_cannot_read_is_lost_with_the_reason(pair, tmp_path):
+    path = tmp_path / "parked"
+    pair.home("import os\nHOME = os.getpid()")
+    pair.leave_parked(
+        "COMPANION = os.getpid()\n"
+        "def back():\n"
+        "    if os.getpid() != COMPANION: raise OSError('not this process')\n"
+        "class D:\n    def __reduce__(self): return back, ()\n"
+        "d = D()",
+        path,
+    )
+    pair.side.disconnect(died=False)
+    (note,) = pair.attach(parked=str(path))
+    assert note.names == ("d",)
+    sentence = pair.side.explain("d").sentence
+    assert "not this process" in sentence
+    assert "Make it anew" in sentence
+
+
+@pytest.mark.parametrize("where", ["home", "gpu"])
+def test_what_is_lost_can_be_deleted(pair, tmp_path, where):
+    pair.home("kept = 1")
+    _left_with_a_parked_file(pair, tmp_path / "parked")
+    pair.side.disconnect(died=False)
+    pair.attach()
+    with pytest.raises(GPULeaseError, match="w was lost"):
+        pair.home("kept = 2\ndel w")
+    (pair.home if where == "home" else pair.gpu)("del w, kept")
+    pair.home("assert 'w' not in globals() and 'kept' not in globals()")
+    assert pair.side.explain("w") is None
+    assert {row.name for row in pair.side.status()} == {"g", "np"}
+
+
+def test_what_is_on_the_gpu_is_deleted_without_coming_home(pair):
+    pair.home("kept = 1")
+    pair.gpu("import numpy as np\nw = np.ones(5_000_000)\ng = (i for i in range(3))")
+    pair.side._behind.pause()
+    pair.home("del w, g, kept")
+    assert [row.name for row in pair.side.status()] == ["np"]
+    pair.gpu("left = [n for n in ('w', 'g', 'kept') if n in globals()]")
+    pair.home("assert left == []")
+
+
+def test_a_cell_that_deletes_what_never_was_deletes_nothing_of_the_gpu_s(pair):
+    pair.gpu("import numpy as np\nw = np.ones(5_000_000)")
+    with pytest.raises(NameError):
+        pair.home("del never, w")
+    pair.home("assert w.sum() == 5_000_000")

@@ -28,6 +28,14 @@ def plain(program, monkeypatch):
 def check(pair, program, monkeypatch):
     expected = plain(program, monkeypatch)
     try:
+        compare(pair, program, expected)
+    except BaseException:
+        pair.restart()  # or the next program would meet what this one has left
+        raise
+
+
+def compare(pair, program, expected):
+    try:
         pair.home("for _n in [n for n in globals() if not n.startswith('__')]: del globals()[_n]")
         if pair.side.away_names():
             note(f"left away: {pair.side.status()}")

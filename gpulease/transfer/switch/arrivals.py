@@ -167,7 +167,7 @@ class Arrivals:
         )
         self.whole.update(dict.fromkeys(names, self.cell))
         self._notes += sealed_notes(names, side.ns)
-        return names, not self.comes_sealed
+        return names, not (self.comes_sealed or outcome.lacks)
 
     def confirmed(self, arrival: Arrival) -> bool:
         """Say whether what arrived is still what is there (a user's thread may have written)."""

@@ -144,7 +144,7 @@ class HomeSide:
     def _unpark(self, path: str) -> list[Note]:
         reply = self.peer.ask("unpark", {"path": path})
         absent = {n: Absent.from_json(a) for n, a in reply.body["absent"].items()}
-        return self.unavailable.unparked(absent)
+        return self.unavailable.unparked(absent, reply.body["failed"])
 
     @property
     def connected(self) -> bool:
@@ -163,6 +163,7 @@ class HomeSide:
         if self.unavailable.unsure():
             self._bringing.all_changed(progress)
         use = cell_use(source)
+        self.unavailable.let_delete(use.deletes - self.side.ledger.remote.keys())
         self.unavailable.check(use)
         sending = self._sending
         report = SwitchReport()
@@ -252,20 +253,25 @@ class HomeSide:
         self._bringing.structures.check()
         self.commit_pending()
         self.side.supersede()
-        if self.unavailable.lost or self.unavailable.conflicts.open:
-            self.unavailable.check(cell_use(source))
         remote = self.side.ledger.remote
+        if self.unavailable.lost or self.unavailable.conflicts.open:
+            use = cell_use(source)
+            self.unavailable.let_delete(use.deletes - remote.keys())
+            self.unavailable.check(use)
         if not self.connected or (self.owner is Place.HOME and not remote):
             return SwitchReport(notes=self.arrivals.take_notes())
         self.rest()
         moved: tuple[str, ...] = ()
         size = 0
+        use = cell_use(source)
+        near = use.but(use.deletes)
         if self.owner is Place.GPU:
-            moved, size = self._bringing.all_changed(progress, cell_use(source))
+            moved, size = self._bringing.all_changed(progress, near)
             self.owner = Place.HOME
             self.unavailable.taken_back()
         if remote:
-            names, more = self._bringing.for_cell(cell_use(source), progress)
+            self.unavailable.let_delete(use.deletes)
+            names, more = self._bringing.for_cell(near, progress)
             moved += names
             size += more
         self._wake()

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpulease.errors import GPULeaseError
+from gpulease.sizes import size_text
 from gpulease.transfer.api import Note
 from gpulease.transfer.frameworks import sealed
 from gpulease.transfer.values.packing.ledger import Absent
@@ -18,11 +19,15 @@ from gpulease.transfer.values.packing.ledger import Absent
 
 @dataclass(frozen=True)
 class Lost:
-    """A name whose newest value died with the companion; ``cell`` made it, "" if not known."""
+    """A name whose newest value died with the companion; ``cell`` made it, "" if not known.
+
+    ``why`` the next companion could not read it, where it was parked.
+    """
 
     cell: str
     parked: bool = False
     partial: bool = False
+    why: str = ""
 
     def note(self, name: str, *, older: bool) -> Note:
         """Say so; ``older``: home has a value from before."""
@@ -35,17 +40,19 @@ class Lost:
                 f"{name} was made on the GPU{by} and is parked; the next GPU cell's companion "
                 "has it."
             )
-        way_out = f" %gpu recover {name} accepts the value from before." if older else ""
+        again = f"Run cell [{self.cell}] again" if self.cell else "Make it anew"
+        recover = f"%gpu recover {name} accepts the value from before"
+        way_out = f" {recover if older else again}; del {name} forgets it."
+        made = f"value that cell [{self.cell}] gave" if self.cell else "newest value of"
+        made = f"The {made} {name}"
+        if self.why:
+            return f"{made} was parked, and is lost: {self.why}.{way_out}"
         if self.partial:
             return (
                 f"{name} came home from cell [{self.cell}], but other values of that cell were "
                 f"lost with the companion.{way_out}"
             )
-        if not self.cell:
-            return f"The newest value of {name} was lost with the companion.{way_out}"
-        return (
-            f"The value that cell [{self.cell}] gave {name} was lost with the companion.{way_out}"
-        )
+        return f"{made} was lost with the companion.{way_out}"
 
 
 def loss_notes(lost: Mapping[str, Lost]) -> list[Note]:
@@ -78,7 +85,7 @@ def _listed(names: Sequence[str]) -> str:
 
 def away_note(name: str, absent: Absent) -> Note:
     """Say that a name's newest value is on the GPU."""
-    size = f", {absent.size:,} bytes" if absent.size else ""
+    size = f", {size_text(absent.size)}" if absent.size else ""
     if absent.blocker.endswith("."):
         sentence = f"{name} ({absent.type_name}{size}) is on the GPU. {absent.blocker}"
     elif absent.blocker:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from gpulease.errors import GPULeaseError
+from gpulease.sizes import size_text
 from gpulease.transfer.values.groups import names_of
 from gpulease.transfer.values.packing.shipment import Incoming, Item, Shipment
 from gpulease.transfer.values.side import Side
@@ -82,7 +83,8 @@ class _Parking:
         except GPULeaseError as error:
             self.blockers.append((name, error.sentence))
             return
-        items = [Item(i.packed) for i in part.items if i.packed.roots not in self._roots]
+        new = (item for item in part.items if item.packed.roots not in self._roots)
+        items = [Item(item.packed, wave=item.wave) for item in new]
         size = sum(item.packed.nbytes for item in items)
         if self._limit is not None and self._bytes + size > self._limit:
             self.blockers.append((name, _too_big(size, self._limit - self._bytes)))
@@ -102,11 +104,11 @@ class _Parking:
 
 
 def _too_big(size: int, left: int) -> str:
-    return f"It has {size:,} bytes; {max(0, left):,} more may be parked."
+    return f"It has {size_text(size)}; {size_text(max(0, left))} more may be parked."
 
 
 def take_parked(side: Side, path: str) -> dict[str, Any]:
-    """Receive what was parked; return which of its names are here, and what did not load."""
+    """Receive what was parked; return which of its names are here, and why others are not."""
     try:
         incoming = read_parked(path)
     finally:
@@ -118,7 +120,12 @@ def take_parked(side: Side, path: str) -> dict[str, Any]:
     survey = side.survey()
     parked = sorted(n for g in incoming.groups for n in names_of(g.roots))
     absent = {n: side.absent(n, survey).to_json() for n in parked if n in side.ns}
-    return {"absent": absent, "failed": outcome.to_json()["failed"]}
+    failed = {
+        name: why
+        for index, why in outcome.failed.items()
+        for name in names_of(incoming.groups[index].roots)
+    }
+    return {"absent": absent, "failed": failed}
 
 
 def read_parked(path: str) -> Incoming:

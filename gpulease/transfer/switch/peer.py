@@ -11,6 +11,7 @@ from typing import Any
 
 from gpulease.channel.keys import Endpoint, KeyPair
 from gpulease.errors import GPULeaseError
+from gpulease.sizes import size_text
 from gpulease.transfer.api import Progress
 from gpulease.wire.connection import Wire
 from gpulease.wire.message import Message, gone_error
@@ -89,7 +90,8 @@ class Peer:
         free = self._available()
         return GPULeaseError(
             "too_big_for_home",
-            f"{total:,} bytes do not fit into the home kernel's memory ({free:,} bytes are free).",
+            f"{size_text(total)} do not fit into the home kernel's memory "
+            f"({size_text(free)} are free).",
             next_step="Delete something in your notebook, or reduce the value on the GPU first.",
             numbers={"bytes": total, "free": free},
         )

@@ -18,6 +18,7 @@ from gpulease.transfer.values.packing.shipment import Shipment
 from gpulease.transfer.values.pins import is_newly_held, is_unknown_there, refuse_kept
 from gpulease.transfer.values.side import Side
 from gpulease.transfer.values.stays import leaves
+from gpulease.transfer.values.waves import waves_of
 
 from .adrift import Adrift, find_adrift, gone_names
 from .bulk import names_in_use, note_bulk, say_left, survey_without_bulk
@@ -299,7 +300,8 @@ def _close(state: _State) -> None:  # noqa: C901 - a fixed point reads best in o
     for group in state.survey.groups:  # a unit the receiver lost is sent again
         if id(group) in state.same and any(oid not in peer for oid in group.oids):
             state.same.discard(id(group))
-            state.chosen.add(id(group))
+            if id(group) in state.packed:  # else a part of it is newer there
+                state.chosen.add(id(group))
     changed = True
     while changed:
         changed = False
@@ -378,13 +380,16 @@ def _shipment(
 ) -> Shipment:
     side, survey = state.side, state.survey
     items = []
-    for group in survey.groups:
-        if id(group) in state.chosen:
-            packed, required = state.packed[id(group)], id(group) in state.required
-            wanted = id(group) in state.soft
-            items.append(
-                item_of(side, survey, group, packed, required, wanted=wanted, check=state.check)
+    chosen = [group for group in survey.groups if id(group) in state.chosen]
+    waves = waves_of(survey, chosen, lambda group: state.packed[id(group)].needs)
+    for group in chosen:
+        packed, required = state.packed[id(group)], id(group) in state.required
+        wanted, wave = id(group) in state.soft, waves.get(id(group), 0)
+        items.append(
+            item_of(
+                side, survey, group, packed, required, wanted=wanted, wave=wave, check=state.check
             )
+        )
     sent = {name for item in items for name in names_of(item.packed.roots)}
     same = {n for g in survey.groups if id(g) in state.same for n in g.names}
     looked = {name for group in survey.groups for name in group.names}

@@ -74,7 +74,7 @@ class Sending:
             outcome = self._offer(shipment, progress)
             if not outcome.lacks and not outcome.missed:
                 _refuse_load(shipment, outcome)
-            if outcome.ok:
+            if outcome.ok and not outcome.lacks:
                 break
         if not outcome.ok:
             raise not_taken()

@@ -7,9 +7,9 @@ Owns what home keeps back so that nothing old is read in place of something new.
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from types import BuiltinFunctionType, FunctionType, ModuleType
+from types import BuiltinFunctionType, FunctionType, MappingProxyType, ModuleType
 from typing import Any
 
 from gpulease.errors import GPULeaseError
@@ -166,15 +166,20 @@ class Unavailable:
         self._epochs.clear()
         return self.conflicts.companion_gone()
 
-    def unparked(self, absent: dict[str, Absent]) -> list[Note]:
-        """A new companion has read what was parked: those names are away again, others lost."""
+    def unparked(
+        self, absent: Mapping[str, Absent], failed: Mapping[str, str] = MappingProxyType({})
+    ) -> list[Note]:
+        """A new companion has read what was parked: those names are away again, others lost.
+
+        ``failed`` says why it could not read one.
+        """
         for name, what in absent.items():
             if name in self.lost and name not in self.side.ns:
                 self.side.ledger.remote[name] = replace(what, blocker="")
                 del self.lost[name]
         gone = sorted(name for name, lost in self.lost.items() if lost.parked)
         for name in gone:
-            self.lost[name] = replace(self.lost[name], parked=False)
+            self.lost[name] = replace(self.lost[name], parked=False, why=failed.get(name, ""))
         return loss_notes({n: self.lost[n] for n in gone if n not in self.side.ns})
 
     def recover(self, names: Sequence[str]) -> None:
@@ -191,6 +196,23 @@ class Unavailable:
         for name in names:
             self.side.ns[name] = self.aside.pop(name)
             del self.lost[name]
+
+    def let_delete(self, names: Collection[str]) -> None:
+        """Let a cell delete names that are not here: they need not come for it.
+
+        Unless it fails before, as it deletes what was never bound.
+        """
+        side = self.side
+        known = {*self.lost, *self.conflicts.open, *side.ledger.remote}
+        if any(name not in side.ns and name not in known for name in names):
+            return
+        for name in names:
+            if name not in side.ns:
+                side.ns[name] = None
+                self.doubtful.discard(name)
+                for table in (self.lost, self.conflicts.open, self.aside):
+                    table.pop(name, None)
+        side.supersede()
 
     # ---- saying so
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gpulease.transfer.api import TransferSettings
@@ -17,7 +18,7 @@ from gpulease.transfer.refuse import RefusedError
 from gpulease.transfer.registry import Registry
 from gpulease.transfer.values.kinds.units import UnitBook
 from gpulease.transfer.values.landing.commit import commit, undisturbed
-from gpulease.transfer.values.landing.staging import Staging
+from gpulease.transfer.values.landing.staging import LoadError, Staging
 from gpulease.transfer.values.names.variables import user_names
 from gpulease.transfer.values.packing.chunks import complete
 from gpulease.transfer.values.packing.kept import Kept
@@ -34,6 +35,15 @@ from .ties import Ties
 
 BeforeCommit = Callable[[Staging, Incoming], set[int]]
 Hidden = Collection[str] | Callable[[], Collection[str]]
+
+
+@dataclass(frozen=True)
+class _May:
+    """What who receives lets a commit do (see ``Side.receive``)."""
+
+    bind: Callable[[str], bool]
+    remove: Callable[[str], bool]
+    before_commit: BeforeCommit
 
 
 class Side:
@@ -209,26 +219,38 @@ class Side:
         """Load everything, then commit it as a whole; nothing is changed unless ``ok``.
 
         A group that fails in the commit itself is ``failed`` in what is ``ok``: its names are
-        absent here, and the other side still has them.
+        absent here, and the other side still has them.  So is one of a later wave (see ``waves``)
+        that does not load, for what came before it is in place by then.
 
         ``before_commit`` returns indices of staged groups to leave out (conflicts); it may take
         names out of what is declared absent.
         """
         self.noted = None  # it holds values
-        kept = [
-            index
-            for index, module in enumerate(incoming.modules)
-            if not module or incoming.required[index] or module in sys.modules
-        ]
+        modules = zip(incoming.modules, incoming.required, strict=True)
+        there = [not name or required or name in sys.modules for name, required in modules]
+        kept = [index for index, is_there in enumerate(there) if is_there]
+        deferred = tuple(index for index, is_there in enumerate(there) if not is_there)
         if missed := complete(
             [incoming.groups[i] for i in kept], self._older, written=self.runs_beside
         ):
             return Outcome(False, missed=missed)
-        staging = Staging(self.ns, self.registry, [incoming.groups[i] for i in kept])
-        try:
-            return self._take(incoming, staging, kept, may_bind, may_remove, before_commit)
-        finally:
-            staging.release()
+        self.state.prepare(incoming.state)
+        outcome = Outcome(True, deferred=deferred)
+        may = _May(may_bind, may_remove, before_commit)
+        held: list[Any] = []  # what a later wave refers to, nobody else may have yet
+        for number, (part, indices) in enumerate(incoming.in_waves(kept)):
+            staging = Staging(self.ns, self.registry, [part.groups[i] for i in indices])
+            try:
+                more = self._take(part, staging, indices, deferred, may, first=number == 0)
+                held += staging.units.values()
+            finally:
+                staging.release()
+            outcome = outcome.then(more)
+            if not outcome.ok:
+                return outcome
+        del held
+        self.lasting.prune()
+        return replace(outcome, gone=tuple(self.registry.prune()))
 
     def _older(self, names: Collection[str]) -> Iterator[Packed]:
         """Pack what is here of these names, in the namespace or put away."""
@@ -239,40 +261,42 @@ class Side:
                 with suppress(RefusedError):
                     yield self.packer.pack(group, survey.units, survey.used_globals, values=values)
 
-    def _take(  # noqa: PLR0917 - the parts of one receive
+    def _take(
         self,
         incoming: Incoming,
         staging: Staging,
         kept: list[int],
-        may_bind: Callable[[str], bool],
-        may_remove: Callable[[str], bool],
-        before_commit: BeforeCommit,
+        deferred: tuple[int, ...],
+        may: _May,
+        *,
+        first: bool,
     ) -> Outcome:
-        deferred = tuple(i for i in range(len(incoming.groups)) if i not in set(kept))
-        self.state.prepare(incoming.state)
         staging.load()
         failed = {kept[i]: error for i, error in staging.failed.items()}
         lacks = {oid for error in failed.values() for oid in error.lacks}
         found = {e.culprit for e in failed.values() if e.culprit is not None}
         culprits = tuple(sorted(found - self.ledger.culprits))
         self.ledger.culprits |= found
+        if first and (lacks or any(incoming.required[index] for index in failed)):
+            reasons = {i: e.reason for i, e in failed.items()}
+            return Outcome(False, reasons, (), tuple(sorted(lacks)), culprits=culprits)
         # What is told of for the first time will come sealed.
         reasons = {i: "" if e.culprit in culprits else e.reason for i, e in failed.items()}
-        if lacks or any(incoming.required[index] for index in failed):
-            return Outcome(False, reasons, deferred, tuple(sorted(lacks)), culprits=culprits)
+        waiting = _for_want_of(incoming, failed, deferred)
+        missing = reasons | dict.fromkeys((*deferred, *waiting), "")
         with undisturbed():
-            skipped = {kept[i] for i in before_commit(staging, incoming)}
+            skipped = {kept[i] for i in may.before_commit(staging, incoming)}
             for index in skipped:
                 staging.loaded.pop(kept.index(index), None)
-            missing = reasons | dict.fromkeys(deferred, "")
-            bound = self._commit(incoming, staging, missing, may_bind, may_remove)
+            bound = self._commit(incoming, staging, missing, may.bind, may.remove)
             broken = {kept[i]: e.reason for i, e in staging.failed.items() if kept[i] not in failed}
             dropped = self._leave_broken(incoming, broken)
-        reasons |= broken
+        reasons = {i: why for i, why in reasons.items() if i not in waiting} | broken
         self._after_commit(staging, bound.difference(dropped))
-        gone = tuple(self.registry.prune())
-        self.lasting.prune()
-        return Outcome(True, reasons, deferred, (), tuple(sorted(skipped)), gone, culprits, dropped)
+        return Outcome(
+            True, reasons, waiting, tuple(sorted(lacks)), tuple(sorted(skipped)), (), culprits,
+            dropped,
+        )  # fmt: skip
 
     def _commit(
         self,
@@ -388,3 +412,15 @@ class Side:
                     self.ledger.agree(self.pack(merge(parts.values()), survey))
             except RefusedError:
                 self.ledger.differ(loaded.arrived.roots)
+
+
+def _for_want_of(
+    incoming: Incoming, failed: Mapping[int, LoadError], deferred: Iterable[int]
+) -> tuple[int, ...]:
+    """Return which groups wait, as their code misses a module that is not imported here yet."""
+    names = {name for index in deferred for name in names_of(incoming.groups[index].roots)}
+    return tuple(
+        index
+        for index, error in failed.items()
+        if error.missing in names and not incoming.required[index]
+    )

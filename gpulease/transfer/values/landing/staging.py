@@ -51,15 +51,23 @@ class Arrived:
 
 
 class LoadError(Exception):
-    """A group did not load: ``reason`` in words, ``lacks`` the units that nobody sent."""
+    """A group did not load: ``reason`` in words, ``lacks`` the units that nobody sent.
+
+    ``missing`` is the name that its own code missed, if it was that.
+    """
 
     def __init__(
-        self, reason: str, lacks: frozenset[str] = frozenset(), culprit: Culprit | None = None
+        self,
+        reason: str,
+        lacks: frozenset[str] = frozenset(),
+        culprit: Culprit | None = None,
+        missing: str = "",
     ) -> None:
         super().__init__(reason)
         self.reason = reason
         self.lacks = lacks
         self.culprit = culprit
+        self.missing = missing
 
 
 class _Unpickler(pickle.Unpickler):
@@ -171,7 +179,8 @@ class Staging:
             text = str(error).strip().splitlines()
             reason = f"{type(error).__name__}: {text[0][:200] if text else ''}"
             told = f"it does not load on the other side ({reason})"
-            self.failed[index] = LoadError(told, culprit=self._culprit(group))
+            missing = (error.name or "") if isinstance(error, NameError) else ""
+            self.failed[index] = LoadError(told, culprit=self._culprit(group), missing=missing)
         finally:
             if outer is not None:
                 self.stage = outer

@@ -12,8 +12,8 @@ import dis
 import re
 import types
 import weakref
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from . import scopes
@@ -44,6 +44,7 @@ class Use:
         handled: names whose value it does more with than compute a new one for the same name.
         imports: names that it binds by importing and in no other way.
         unbounded: True when any name may be touched.
+        deletes: the names that it deletes where it does nothing else.
     """
 
     strict: frozenset[str] = frozenset()
@@ -53,6 +54,13 @@ class Use:
     imports: frozenset[str] = frozenset()
     unbounded: bool = False
     handled: frozenset[str] = frozenset()
+    deletes: frozenset[str] = frozenset()
+
+    def but(self, names: Collection[str]) -> Use:
+        """Return the same without a read of these."""
+        return replace(
+            self, strict=self.strict.difference(names), reads=self.reads.difference(names)
+        )
 
     @property
     def touched(self) -> frozenset[str]:
@@ -78,7 +86,15 @@ def cell_use(source: str) -> Use:
         frozenset(visitor.imports - visitor.writes),
         visitor.unbounded or bool(visitor.words & _DOORS),
         frozenset(visitor.handled),
+        _deleted(tree),
     )
+
+
+def _deleted(tree: ast.Module) -> frozenset[str]:
+    targets = [each for node in tree.body if isinstance(node, ast.Delete) for each in node.targets]
+    names = frozenset(each.id for each in targets if isinstance(each, ast.Name))
+    only = all(isinstance(node, ast.Delete) for node in tree.body) and len(names) == len(targets)
+    return names if only else frozenset()
 
 
 def imported_parts(source: str) -> set[str]:

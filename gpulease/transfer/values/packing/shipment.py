@@ -6,7 +6,7 @@ skeletons one after the other, the others are raw buffers.  It knows no sockets 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
@@ -25,7 +25,7 @@ class Item:
     """One packed group; ``required``: without it the switch fails; ``module``: may be deferred.
 
     ``held`` are indices of buffers that the receiver has, ``sent`` says of which others only some
-    chunks travel; ``risen`` are ids of objects written to.
+    chunks travel; ``risen`` are ids of objects written to; ``wave``: see ``switch.waves``.
     """
 
     packed: Packed
@@ -34,6 +34,7 @@ class Item:
     held: frozenset[int] = frozenset()
     risen: tuple[str, ...] = ()
     sent: Mapping[int, tuple[Run, ...]] = field(default_factory=dict)
+    wave: int = 0
 
     @property
     def nbytes(self) -> int:
@@ -124,6 +125,7 @@ class Shipment:
                 "risen": item.risen,
                 "lasting": dict(packed.lasting),
                 "required": item.required,
+                "wave": item.wave,
                 "module": item.module,
                 "digest": packed.content.hex() if packed.alike else "",
                 "alike": int(packed.alike),
@@ -158,6 +160,7 @@ class Incoming:
     gone: tuple[str, ...]
     nbytes: int
     withheld: dict[str, Absent] = field(default_factory=dict)
+    waves: list[int] = field(default_factory=list)
 
     @classmethod
     def decode(cls, header: dict[str, Any], blobs: Sequence[Any]) -> Incoming:
@@ -197,7 +200,20 @@ class Incoming:
             tuple(header["gone"]),
             sum(len(blob) for blob in blobs),
             {name: Absent.from_json(data) for name, data in header["withheld"].items()},
+            [int(group["wave"]) for group in header["groups"]],
         )
+
+    def in_waves(self, kept: Iterable[int]) -> list[tuple[Incoming, list[int]]]:
+        """Return for each wave what is said with it, and which of these groups are of it.
+
+        What is absent or deleted is so from the first; the last says the rest.
+        """
+        of_waves: dict[int, list[int]] = {}
+        for index in kept:
+            of_waves.setdefault(self.waves[index], []).append(index)
+        *early, last = [of_waves[wave] for wave in sorted(of_waves)] or [[]]
+        part = replace(self, same=(), complete=False, state=b"", gone=(), withheld={})
+        return [*((part, indices) for indices in early), (self, last)]
 
     @classmethod
     def joined(cls, parts: Sequence[Incoming]) -> Incoming:
@@ -206,7 +222,8 @@ class Incoming:
         modules = [module for part in parts for module in part.modules]
         required = [each for part in parts for each in part.required]
         size = sum(part.nbytes for part in parts)
-        return cls(groups, required, modules, {}, (), (), False, b"", (), size)
+        waves = [wave for part in parts for wave in part.waves]
+        return cls(groups, required, modules, {}, (), (), False, b"", (), size, waves=waves)
 
 
 def _buffers(
@@ -248,6 +265,20 @@ class Outcome:
     dropped: tuple[str, ...] = ()
     #: Roots of which it has not got the chunks that were not sent.
     missed: tuple[str, ...] = ()
+
+    def then(self, later: Outcome) -> Outcome:
+        """Return what was made of both, parts of one shipment."""
+        return Outcome(
+            later.ok,
+            self.failed | later.failed,
+            self.deferred + later.deferred,
+            self.lacks + later.lacks,
+            self.skipped + later.skipped,
+            self.gone + later.gone,
+            self.culprits + later.culprits,
+            self.dropped + later.dropped,
+            self.missed + later.missed,
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Return the wire form."""
