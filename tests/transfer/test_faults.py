@@ -234,7 +234,7 @@ def test_what_the_next_companion_does_not_find_parked_is_lost(pair, tmp_path):
     assert pair.side.explain("w").reason == "parked"
     pair.attach()
     assert pair.side.explain("w").reason == "lost"
-    with pytest.raises(GPULeaseError, match="w was lost"):
+    with pytest.raises(GPULeaseError, match="w was parked, and is lost: it was not found there"):
         pair.home("w")
 
 
@@ -352,7 +352,7 @@ def test_what_is_lost_can_be_deleted(pair, tmp_path, where):
     _left_with_a_parked_file(pair, tmp_path / "parked")
     pair.side.disconnect(died=False)
     pair.attach()
-    with pytest.raises(GPULeaseError, match="w was lost"):
+    with pytest.raises(GPULeaseError, match="w was parked, and is lost"):
         pair.home("kept = 2\ndel w")
     (pair.home if where == "home" else pair.gpu)("del w, kept")
     pair.home("assert 'w' not in globals() and 'kept' not in globals()")
@@ -375,3 +375,15 @@ def test_a_cell_that_deletes_what_never_was_deletes_nothing_of_the_gpu_s(pair):
     with pytest.raises(NameError):
         pair.home("del never, w")
     pair.home("assert w.sum() == 5_000_000")
+
+
+def test_a_name_deleted_at_home_does_not_come_back_with_what_shares_its_memory(new_pair):
+    pair = new_pair(settings={"small_bytes": -1, "eager_bytes": -1})
+    pair.attach()
+    pair.home("import numpy as np\nw = np.arange(24.)\nv = w[:5]")
+    pair.gpu("w[...] = 7")
+    pair.home("del w")
+    pair.home("assert v.sum() == 35 and 'w' not in globals()")
+    pair.gpu("assert 'w' not in globals() and v.sum() == 35")
+    pair.gpu("w = 3")
+    pair.home("assert w == 3")

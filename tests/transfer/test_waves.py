@@ -4,6 +4,8 @@ import os
 
 import pytest
 
+from gpulease.errors import GPULeaseError
+
 HEAD = "import math\n"
 #: Source, and what is read of it.
 KINDS = {
@@ -135,3 +137,19 @@ def test_a_value_that_is_parked_finds_what_its_code_reads(new_pair, tmp_path):
     pair.gpu("out = d.v")
     pair.home("out")
     assert pair.ns["out"] == 10
+
+
+@pytest.mark.parametrize("first", ["home", "gpu"])
+def test_code_that_reads_what_is_loaded_with_it_does_not_take_the_older_value(either, first):
+    """They hold each other, so neither can be in place before the other."""
+    one, two = of(either, first)
+    one(
+        "class D:\n    def __init__(self): self.v = 1\n"
+        "    def __getstate__(self): return self.v, len(them)\n"
+        "    def __setstate__(self, s): self.v = s[0] if len(them) == s[1] else 'older'\n"
+        "them = [1]\nd = D()"
+    )
+    two("them, d")
+    one("them.append(d)")
+    with pytest.raises(GPULeaseError, match="name 'them' is not defined"):
+        two("d.v")

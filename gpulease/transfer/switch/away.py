@@ -20,8 +20,9 @@ from gpulease.errors import GPULeaseError
 from gpulease.transfer.api import DrainReport, Place, TransferSettings, VariableStatus
 from gpulease.transfer.values.acknowledgement import acknowledge
 from gpulease.transfer.values.collector import collector_waits
+from gpulease.transfer.values.given_up import quietly
 from gpulease.transfer.values.groups import AbandonedError, name_root, names_of
-from gpulease.transfer.values.kinds import module_files
+from gpulease.transfer.values.kinds import finalizers, module_files
 from gpulease.transfer.values.packing.shipment import Incoming, Outcome, Shipment
 from gpulease.transfer.values.side import Hidden, Side
 from gpulease.wire.connection import Wire
@@ -98,6 +99,7 @@ class AwaySide:
         """Listen for the home kernel that proves ``client_key``; port 0 lets the system choose."""
         self._wire = Wire(self._enqueue)
         endpoint = self._wire.listen(client_key, host, port, bulk_port)
+        finalizers.leave_to_the_other_side()
         self._worker.start()
         return endpoint
 
@@ -219,7 +221,7 @@ class AwaySide:
             return True
         wire = self._home
         try:
-            with collector_waits():
+            with collector_waits(), quietly():
                 self._handlers[message.kind](message)
         except GPULeaseError as error:
             wire.refuse(message, error)

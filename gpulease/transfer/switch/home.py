@@ -23,6 +23,7 @@ from gpulease.transfer.api import (
     TransferSettings,
     VariableStatus,
 )
+from gpulease.transfer.values.given_up import quietly
 from gpulease.transfer.values.groups import names_of
 from gpulease.transfer.values.kinds import module_files
 from gpulease.transfer.values.names.analysis import Use, cell_use
@@ -94,6 +95,7 @@ class HomeSide:
 
     # ---- connection
 
+    @quietly()
     def connect(self, endpoint: Endpoint, keys: KeyPair, *, parked: str = "") -> Sequence[Note]:
         """Connect to a companion; ``parked`` names the file an earlier one left."""
         self._close_wire()
@@ -115,6 +117,7 @@ class HomeSide:
         self._imports.connected()
         return notes
 
+    @quietly()
     def disconnect(
         self, *, died: bool, cell: str = "", lost: Collection[str] = ()
     ) -> Sequence[Note]:
@@ -153,6 +156,7 @@ class HomeSide:
 
     # ---- cells
 
+    @quietly()
     @without_frames
     def before_gpu_cell(self, source: str, *, progress: Progress | None = None) -> SwitchReport:
         """Make the companion the owner; raises ``cannot_move`` for what the cell cannot get."""
@@ -190,6 +194,7 @@ class HomeSide:
         after = self.arrivals.acknowledged
         return {"number": self._expected.number, "after": after, **_touched(use, self.peer.room())}
 
+    @quietly()
     @without_frames
     def after_gpu_cell(self, execution_count: int, nothing_new: int | None = None) -> SwitchReport:
         """Bring the small home (at most ``reply_wait``), take away what changed and is not here.
@@ -239,6 +244,7 @@ class HomeSide:
             raise
         return message, (pending if message is None else None)
 
+    @quietly()
     @without_frames
     def before_home_cell(self, source: str, *, progress: Progress | None = None) -> SwitchReport:
         """Make home the owner and bring what the cell may read; raises what it cannot get."""
@@ -278,6 +284,7 @@ class HomeSide:
         notes = self.arrivals.take_notes()
         return SwitchReport(moved, size, time.monotonic() - started, notes)
 
+    @quietly()
     def after_home_cell(self, execution_count: int = 0) -> None:
         """Home code ran (a cell or a callback): everything here is unverified."""
         self._bringing.structures.put_away()
@@ -288,6 +295,7 @@ class HomeSide:
         self.unavailable.rebound()
         self._imports.tell()
 
+    @quietly()
     def commit_pending(self) -> bool:
         """Commit what is staged (main thread, between cells); True if there was something."""
         return self.arrivals.commit_staged()
@@ -299,6 +307,7 @@ class HomeSide:
         report = self._requests.drain(self._behind, seconds)
         return replace(report, notes=tuple(thread_notes(self._threads.running())))
 
+    @quietly()
     @without_frames
     def fetch(self, names: Sequence[str]) -> SwitchReport:
         """Bring these names home; raises ``unknown_name`` or why one cannot come."""
@@ -307,6 +316,7 @@ class HomeSide:
         self._wake()
         return report
 
+    @quietly()
     @without_frames
     def resolve(self, name: str, keep: str) -> None:
         """End a conflict: ``keep`` is ``home`` or ``gpu``; raises ``no_conflict``."""
@@ -314,6 +324,7 @@ class HomeSide:
         self._dirty = True
         self._requests.resolve(name, keep)
 
+    @quietly()
     def recover(self, names: Sequence[str]) -> None:
         """Accept the older value of lost names; raises ``not_lost`` or ``nothing_older``."""
         self.unavailable.recover(names)
@@ -361,6 +372,7 @@ class HomeSide:
         """Return the names whose value is only away."""
         return sorted(self.side.ledger.remote)
 
+    @quietly()
     @without_frames
     def result(self, execution_count: int) -> Any:
         """Fetch the value of a GPU cell's result; raises ``no_result`` where there is none."""

@@ -30,7 +30,6 @@ def item_of(
     required: bool,
     *,
     wanted: bool,
-    wave: int,
     check: Check,
 ) -> Item:
     """Return a packed group for a shipment; a module that nobody ``wanted`` may be left."""
@@ -42,7 +41,7 @@ def item_of(
     ledger = side.ledger
     held = ledger.held(packed)
     sent = runs_to_send(packed, held, ledger.known_chunks(packed.roots))
-    return Item(packed, required, module, held, ledger.risen(packed), sent, wave)
+    return Item(packed, required, module, held, ledger.risen(packed), sent)
 
 
 def _pinned(side: Side, survey: Survey, group: Group, packed: Packed, check: Check) -> Packed:

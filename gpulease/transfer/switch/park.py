@@ -84,7 +84,7 @@ class _Parking:
             self.blockers.append((name, error.sentence))
             return
         new = (item for item in part.items if item.packed.roots not in self._roots)
-        items = [Item(item.packed, wave=item.wave) for item in new]
+        items = [Item(item.packed, wave=item.wave, hidden=item.hidden) for item in new]
         size = sum(item.packed.nbytes for item in items)
         if self._limit is not None and self._bytes + size > self._limit:
             self.blockers.append((name, _too_big(size, self._limit - self._bytes)))

@@ -7,9 +7,10 @@ travels without the units it needs.  What is not sent is declared absent, never 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from gpulease.transfer.refuse import RefusedError
+from gpulease.transfer.values import given_up
 from gpulease.transfer.values.collector import collector_waits
 from gpulease.transfer.values.groups import Check, Group, Survey, merge, names_of
 from gpulease.transfer.values.packing.ledger import Base
@@ -18,7 +19,7 @@ from gpulease.transfer.values.packing.shipment import Shipment
 from gpulease.transfer.values.pins import is_newly_held, is_unknown_there, refuse_kept
 from gpulease.transfer.values.side import Side
 from gpulease.transfer.values.stays import leaves
-from gpulease.transfer.values.waves import waves_of
+from gpulease.transfer.values.waves import order_of
 
 from .adrift import Adrift, find_adrift, gone_names
 from .bulk import names_in_use, note_bulk, say_left, survey_without_bulk
@@ -381,15 +382,15 @@ def _shipment(
     side, survey = state.side, state.survey
     items = []
     chosen = [group for group in survey.groups if id(group) in state.chosen]
-    waves = waves_of(survey, chosen, lambda group: state.packed[id(group)].needs)
+    order = order_of(survey, chosen, lambda group: state.packed[id(group)].needs)
     for group in chosen:
+        given_up.share(group.inner.values())
         packed, required = state.packed[id(group)], id(group) in state.required
-        wanted, wave = id(group) in state.soft, waves.get(id(group), 0)
-        items.append(
-            item_of(
-                side, survey, group, packed, required, wanted=wanted, wave=wave, check=state.check
-            )
+        item = item_of(
+            side, survey, group, packed, required, wanted=id(group) in state.soft, check=state.check
         )
+        wave, hidden = order.waves.get(id(group), 0), order.hidden.get(id(group), ())
+        items.append(replace(item, wave=wave, hidden=hidden))
     sent = {name for item in items for name in names_of(item.packed.roots)}
     same = {n for g in survey.groups if id(g) in state.same for n in g.names}
     looked = {name for group in survey.groups for name in group.names}
@@ -404,4 +405,5 @@ def _shipment(
     return Shipment(
         items, absent, tuple(deleted), tuple(sorted(same)), complete, side.state.capture(),
         side.ledger.gone(side.registry), {n: side.absent(n, survey) for n in sorted(put_away)},
+        tuple(sorted(side.ledger.superseded & {*sent, *deleted, *absent})),
     )  # fmt: skip

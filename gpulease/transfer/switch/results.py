@@ -48,5 +48,7 @@ class Results:
             found = plan(self._side, wanted, names=[pseudo], fetch=True)
         finally:
             del self._side.ns[pseudo]
-        items = [Item(item.packed, True, wave=item.wave) for item in found.items]
+        items = [
+            Item(item.packed, True, wave=item.wave, hidden=item.hidden) for item in found.items
+        ]
         return Shipment(**{**vars(found), "items": items, "deleted": (), "state": b""})

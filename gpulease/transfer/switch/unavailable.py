@@ -56,9 +56,11 @@ class Unavailable:
         self._bound_at_switch = {}
 
     def may_bind(self, name: str) -> bool:
-        """A name bound at home since the switch is home's: what arrives for it is not bound."""
+        """A name bound or deleted at home since the switch is home's: what arrives is not bound."""
         if name in self.conflicts.open:
             return False
+        if name in self.side.ledger.superseded and name not in self.side.ns:
+            return False  # deleted here, which is not told yet
         if name not in self.side.ns or name_root(name) in self.side.ledger.base:
             return True
         return self._bound_at_switch.get(name) == id(self.side.ns[name])
@@ -179,7 +181,8 @@ class Unavailable:
                 del self.lost[name]
         gone = sorted(name for name, lost in self.lost.items() if lost.parked)
         for name in gone:
-            self.lost[name] = replace(self.lost[name], parked=False, why=failed.get(name, ""))
+            why = failed.get(name, "it was not found there any more")
+            self.lost[name] = replace(self.lost[name], parked=False, why=why)
         return loss_notes({n: self.lost[n] for n in gone if n not in self.side.ns})
 
     def recover(self, names: Sequence[str]) -> None:

@@ -19,6 +19,7 @@ from gpulease.transfer.frameworks import sealed
 from gpulease.transfer.libraries import library
 from gpulease.transfer.refuse import RefusedError
 from gpulease.transfer.registry import is_oid
+from gpulease.transfer.values.kinds import finalizers
 from gpulease.transfer.values.kinds.arrays_in_place import is_array
 from gpulease.transfer.values.kinds.containers import is_container
 from gpulease.transfer.values.kinds.faces import is_row
@@ -59,7 +60,8 @@ def pins_of(side: Side, group: Group, survey: Survey, packed: Packed) -> dict[st
     known.update(places.wholes)
     pins = {}
     for obj in able:
-        if side.registry.find(obj) is not None or sys.getrefcount(obj) > known[id(obj)] + _OURS:
+        held = sys.getrefcount(obj) > known[id(obj)] + _OURS
+        if held or side.registry.find(obj) is not None or finalizers.watches(obj):
             pins[side.registry.oid(obj)] = obj
     for whole in [whole for obj in pins.values() if (whole := places.whole(obj)) is not None]:
         pins[side.registry.oid(whole)] = whole  # what shows its memory is made over it

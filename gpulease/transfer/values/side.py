@@ -29,6 +29,7 @@ from gpulease.transfer.values.packing.shipment import Incoming, Outcome
 from gpulease.transfer.values.state.process_state import ProcessState
 from gpulease.transfer.values.walks.walk import Walk
 
+from . import given_up
 from .collector import collector_waits
 from .groups import Check, Group, Survey, counted_with, merge, name_root, names_of
 from .ties import Ties
@@ -317,6 +318,7 @@ class Side:
             if name in self.ns:
                 self.on_remove(name, self.ns[name])
         dropped = [*removed, *deleted]
+        given_up.alone(self._inside(incoming.superseded))
         bound = commit(staging, self.ns, dropped, lasting=self.lasting, may_bind=may_bind)
         self.ledger.differ_with_units((*removed, *deleted))
         arrived = {name for loaded in staging.loaded.values() for name in loaded.names}
@@ -335,6 +337,13 @@ class Side:
         if incoming.state:
             self.state.apply(incoming.state)
         return set(bound)
+
+    def _inside(self, names: Collection[str]) -> list[Any]:
+        """Return what these names lead to, where a class with a ``__del__`` was met."""
+        if not names or not given_up.is_needed():
+            return []
+        groups = self.survey_roots(names, ()).groups
+        return [obj for group in groups for obj in group.inner.values()]
 
     def _lend(self, staging: Staging, incoming: Incoming, dropped: Iterable[str]) -> None:
         """Hold what came with an id, beside the GPU (see ``loans``)."""
@@ -398,6 +407,7 @@ class Side:
                 bound -= loaded.names.keys()
             else:
                 arrived.append(loaded)
+        given_up.share(self._inside([n for each in staging.loaded.values() for n in each.names]))
         roots = [root for loaded in arrived for root in loaded.arrived.roots]
         oids = [root[2:] for root in roots if root.startswith("u:")]
         self.ledger.peer_units.update(oids)

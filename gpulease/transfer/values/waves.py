@@ -3,12 +3,13 @@
 While a value is loaded, code of the notebook may run (``__setstate__``, ``__hash__``, a function of
 its ``__reduce__``), which reads names of the notebook: a module, a constant, another value.  Where
 these travel with it they are in place before it is loaded, in an earlier *wave*, or that code would
-miss them or take their older values.
+miss them or take their older values.  Of its own group it would take those too: they are hidden.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from .groups import Group, Survey, name_root
@@ -18,38 +19,51 @@ from .kinds.units import is_unit
 _MOST = 6
 
 
-def waves_of(
+@dataclass
+class Order:
+    """By ``id`` of a group: its wave, and which of its own names code reads while it is loaded."""
+
+    waves: dict[int, int] = field(default_factory=dict)
+    hidden: dict[int, tuple[str, ...]] = field(default_factory=dict)
+
+
+def order_of(
     survey: Survey, groups: Sequence[Group], packed_with: Callable[[Group], Iterable[str]]
-) -> dict[int, int]:
-    """Return by ``id`` the wave of each group that is not of the first, which is 0.
-
-    ``packed_with`` tells which units a group turned out to refer to.
-    """
+) -> Order:
+    """Return the order of these groups; ``packed_with`` tells which units one refers to."""
+    order = Order()
     chosen = {id(group) for group in groups}
-    known: dict[frozenset[str], frozenset[int]] = {}
-    waits = {
-        id(group): before
-        for group in groups
-        if _runs_code(group, survey.values)
-        and (before := _read_by(survey, group, known) & chosen - {id(group)})
-    }
-    if not waits:
-        return {}
-    needs = {
-        id(group): [id(unit) for unit in _units(survey, packed_with(group)) if id(unit) in chosen]
-        for group in groups
-    }
-    waves = dict.fromkeys(chosen, 0)
-    for _ in range(_MOST):
-        for group in groups:
-            after = (waves[other] + 1 for other in waits.get(id(group), ()))
-            waves[id(group)] = max(waves[id(group)], *after, 0)
-    _with_units(waves, needs)
-    return {each: wave for each, wave in waves.items() if wave}
+    known: dict[frozenset[str], frozenset[str]] = {}
+    waits: dict[int, set[int]] = {}
+    for group in groups:
+        read = _read_by(survey, group, known) if _runs_code(group, survey.values) else frozenset()
+        if own := tuple(sorted(read.intersection(group.names))):
+            order.hidden[id(group)] = own
+        found = {
+            id(survey.by_root[root]) for root in map(name_root, read) if root in survey.by_root
+        }
+        if before := found & chosen - {id(group)}:
+            waits[id(group)] = before
+    if waits:
+        order.waves = dict.fromkeys(chosen, 0)
+        for _ in range(_MOST):
+            for each, before in waits.items():
+                order.waves[each] = max(order.waves[each], 1 + max(order.waves[b] for b in before))
+        _with_units(order.waves, survey, groups, packed_with)
+    return order
 
 
-def _with_units(waves: dict[int, int], needs: Mapping[int, Iterable[int]]) -> None:
+def _with_units(
+    waves: dict[int, int],
+    survey: Survey,
+    groups: Sequence[Group],
+    packed_with: Callable[[Group], Iterable[str]],
+) -> None:
     """Put no group before a unit that it refers to."""
+    needs = {
+        id(group): [id(unit) for unit in _units(survey, packed_with(group)) if id(unit) in waves]
+        for group in groups
+    }
     again = True
     while again:
         again = False
@@ -71,29 +85,26 @@ def _runs_code(group: Group, values: Mapping[str, Any]) -> bool:
 
 
 def _read_by(
-    survey: Survey, group: Group, known: dict[frozenset[str], frozenset[int]]
-) -> frozenset[int]:
-    """Return the groups of all names that code reached from a group reads, by ``id``."""
+    survey: Survey, group: Group, known: dict[frozenset[str], frozenset[str]]
+) -> frozenset[str]:
+    """Return the names that code reached from a group reads, and what these lead to reads."""
     key = frozenset((*group.needs, *map(name_root, group.reads)))
     if key in known:  # thousands of values are of one class
         return known[key]
-    found: set[int] = set()
     seen: set[int] = set()
-    queue = [*_units(survey, group.needs)]
     names = set(group.reads)
-    while queue or names:
-        read = [survey.by_root.get(name_root(name)) for name in names]
-        named = [each for each in read if each is not None]
-        found.update(map(id, named))
-        queue += named
-        names = set()
+    queue, fresh = [*_units(survey, group.needs)], set(names)
+    while queue or fresh:
+        queue += [g for name in fresh if (g := survey.by_root.get(name_root(name))) is not None]
+        fresh = set()
         while queue:
             part = queue.pop()
             if id(part) not in seen:
                 seen.add(id(part))
-                names |= part.reads
+                fresh |= part.reads - names
                 queue += _units(survey, part.needs)
-    known[key] = frozenset(found)
+        names |= fresh
+    known[key] = frozenset(names)
     return known[key]
 
 

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from gpulease.transfer import frameworks
+from gpulease.transfer.values import given_up
 
 _LEFT_OUT = frozenset({"__dict__", "__weakref__", "__slots__", "__slotnames__",
                        "__annotate_func__"})  # fmt: skip
@@ -72,6 +73,9 @@ def content_of(cls: type) -> dict[str, Any]:
         if isinstance(value, types.MemberDescriptorType | types.GetSetDescriptorType):
             continue  # made anew with the slots
         out[key] = value
+    if "__del__" in out:
+        given_up.met(cls)
+        out["__del__"] = given_up.own(cls, "__del__")
     if "_abc_impl" in out:
         out["_abc_impl"] = [found for ref in abc._get_dump(cls)[0] if (found := ref())]  # type: ignore[attr-defined]  # noqa: SLF001
     if entries := frameworks.entries(cls):
@@ -93,4 +97,6 @@ def apply(cls: type, content: dict[str, Any]) -> None:
                 abc.ABCMeta.register(cls, subclass)  # type: ignore[arg-type]
         elif name not in have or have[name] is not value:
             type.__setattr__(cls, name, value)
+    if "__del__" in content:
+        given_up.met(cls)
     frameworks.enter(cls, content.get(_ENTRIES, {}))

@@ -20,7 +20,7 @@ from gpulease.transfer.registry import GLOBALS_SLOT, Registry
 from gpulease.transfer.values.names.analysis import code_use
 from gpulease.transfer.values.stays import leaves, stayed
 
-from . import arrays_in_place, classes, cloudpickle_names, containers, enums
+from . import arrays_in_place, classes, cloudpickle_names, containers, enums, finalizers
 from .containers import fill_dict
 from .module_files import module_digest
 
@@ -304,6 +304,8 @@ def can_pin(obj: Any) -> bool:
     if arrays_in_place.is_array(obj):
         return arrays_in_place.can_be_filled(obj)
     if leaves.may_be(type(obj)) or type(obj) is functools.cached_property:  # its lock stays
+        return False
+    if finalizers.is_finalizer(type(obj)):  # it has no content of its own
         return False
     return is_plain_instance(obj) or containers.is_container(obj)
 

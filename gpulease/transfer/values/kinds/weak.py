@@ -13,6 +13,8 @@ from typing import Any
 
 from gpulease.transfer.refuse import RefusedError, is_dead
 
+from . import finalizers
+
 PROXIES = frozenset(weakref.ProxyTypes)
 REFERENCES = PROXIES | {weakref.ref, weakref.WeakMethod}
 CONTAINERS: tuple[type, ...] = (
@@ -20,6 +22,7 @@ CONTAINERS: tuple[type, ...] = (
     weakref.WeakKeyDictionary,
     weakref.WeakValueDictionary,
 )
+_APART = (*CONTAINERS, finalizers.KIND)
 #: What these containers are made of; a subclass may have further attributes.
 _OWN = frozenset((
     "data", "_remove", "_pending_removals", "_iterating", "_dirty_len", "_commit_removals",
@@ -31,13 +34,15 @@ _NAMED = (type, types.FunctionType, types.ModuleType)
 def is_weak(kind: type) -> bool:
     """Say whether objects of this type are told apart here: a subclass of a reference is not."""
     # Not issubclass: these are abstract to it, and remember each class that they are asked about.
-    return kind in REFERENCES or any(base in CONTAINERS for base in kind.__mro__)
+    return kind in REFERENCES or any(base in _APART for base in kind.__mro__)
 
 
 def strong(obj: Any) -> list[Any]:
     """Return what a weak object holds for itself."""
     if type(obj) in REFERENCES:
         return []
+    if finalizers.is_finalizer(type(obj)):
+        return [type(obj), *finalizers.parts(obj)[1:]]
     held: list[Any] = [type(obj), *_attributes(obj).values()]
     if isinstance(obj, weakref.WeakKeyDictionary):
         held += list(obj.values())
@@ -54,6 +59,8 @@ def referents(obj: Any) -> list[Any]:
     if type(obj) in REFERENCES:
         referent = _referent(obj)
         return [] if referent is None else [referent]
+    if finalizers.is_finalizer(type(obj)):
+        return list(finalizers.parts(obj)[:1])
     return list(obj.values() if isinstance(obj, weakref.WeakValueDictionary) else obj)
 
 
@@ -65,6 +72,8 @@ def reduce(obj: Any, is_held: Callable[[Any], bool]) -> Any:
     for referent in referents(obj):
         if not isinstance(referent, _NAMED) and not is_held(referent):
             raise RefusedError("a weak reference to something that no variable holds", obj)
+    if finalizers.is_finalizer(type(obj)):
+        return finalizers.reduce(obj)
     if type(obj) in PROXIES:
         return proxy, (_referent(obj),)
     if type(obj) in REFERENCES:

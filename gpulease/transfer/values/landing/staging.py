@@ -14,7 +14,8 @@ import math
 import pickle
 import sys
 import types
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +23,7 @@ from gpulease.transfer import frameworks
 from gpulease.transfer.frameworks.base import Stage
 from gpulease.transfer.frameworks.sealed import Culprit
 from gpulease.transfer.registry import GLOBALS_SLOT, Registry
+from gpulease.transfer.values import given_up
 from gpulease.transfer.values.kinds import arrays_in_place, classes, constants, containers, enums
 from gpulease.transfer.values.kinds.module_files import is_alike
 from gpulease.transfer.values.kinds.units import apply_content
@@ -48,6 +50,8 @@ class Arrived:
     alike: int = 0
     #: The digests of all buffers' chunks, one after the other, where the sender said them.
     chunks: bytes = b""
+    #: Names of it that code must not see while it is loaded: here they are older.
+    hidden: tuple[str, ...] = ()
 
 
 class LoadError(Exception):
@@ -83,12 +87,23 @@ class _Unpickler(pickle.Unpickler):
         if module == "__main__":
             raise pickle.UnpicklingError(f"refers to __main__.{name} by name only")
         found = super().find_class(module, name)
+        if isinstance(found, type):
+            given_up.met(found)
         if getattr(found, "gpulease_staged", False):
             return functools.partial(found, self._staging.stage)
         return found
 
     def persistent_load(self, pid: Any) -> Any:
         return self._staging.persistent(pid)
+
+
+@contextmanager
+def _hidden(ns: dict[str, Any], names: Iterable[str]) -> Iterator[None]:
+    held = {name: ns.pop(name) for name in names if name in ns}
+    try:
+        yield
+    finally:
+        ns.update(held)
 
 
 _TOKENS = "gpulease.transfer.values.kinds.tokens"
@@ -166,7 +181,8 @@ class Staging:
             for oid in group.skeletons:
                 self.unit(oid)
             before = stayed.asked()
-            payload = _Unpickler(group.inband, self, group.buffers).load()
+            with _hidden(self.ns, group.hidden):
+                payload = _Unpickler(group.inband, self, group.buffers).load()
             if stayed.asked() != before:  # and the value's own code went on without an answer
                 raise LoadError("it asks for what stayed on the other side while it is loaded")
             names, contents, pairs = payload

@@ -25,7 +25,8 @@ class Item:
     """One packed group; ``required``: without it the switch fails; ``module``: may be deferred.
 
     ``held`` are indices of buffers that the receiver has, ``sent`` says of which others only some
-    chunks travel; ``risen`` are ids of objects written to; ``wave``: see ``switch.waves``.
+    chunks travel; ``risen`` are ids of objects written to; ``wave`` and
+    ``hidden``: see ``values.waves``.
     """
 
     packed: Packed
@@ -35,6 +36,7 @@ class Item:
     risen: tuple[str, ...] = ()
     sent: Mapping[int, tuple[Run, ...]] = field(default_factory=dict)
     wave: int = 0
+    hidden: tuple[str, ...] = ()
 
     @property
     def nbytes(self) -> int:
@@ -63,7 +65,7 @@ class Shipment:
 
     ``complete``: ``absent`` lists every name that the receiver does not get.  ``withheld`` are
     names that it holds as they were: nobody looked since, so it puts them away until they are
-    *same*.
+    *same*.  ``superseded`` names were bound anew or deleted where their last value never was.
     """
 
     items: list[Item] = field(default_factory=list)
@@ -74,6 +76,7 @@ class Shipment:
     state: bytes = b""
     gone: tuple[str, ...] = ()
     withheld: dict[str, Absent] = field(default_factory=dict)
+    superseded: tuple[str, ...] = ()
 
     @property
     def nbytes(self) -> int:
@@ -126,6 +129,7 @@ class Shipment:
                 "lasting": dict(packed.lasting),
                 "required": item.required,
                 "wave": item.wave,
+                "hidden": item.hidden,
                 "module": item.module,
                 "digest": packed.content.hex() if packed.alike else "",
                 "alike": int(packed.alike),
@@ -141,6 +145,7 @@ class Shipment:
             "state": len(self.state),
             "gone": list(self.gone),
             "withheld": {name: absent.to_json() for name, absent in self.withheld.items()},
+            "superseded": list(self.superseded),
         }
         return header, [bytes(small), *buffers]
 
@@ -161,6 +166,7 @@ class Incoming:
     nbytes: int
     withheld: dict[str, Absent] = field(default_factory=dict)
     waves: list[int] = field(default_factory=list)
+    superseded: tuple[str, ...] = ()
 
     @classmethod
     def decode(cls, header: dict[str, Any], blobs: Sequence[Any]) -> Incoming:
@@ -185,7 +191,7 @@ class Incoming:
                 Arrived(
                     tuple(group["roots"]), inband, skeletons, buffers,
                     bytes.fromhex(group["digest"]), float(group["seconds"]), risen,
-                    group["lasting"], group["alike"], chunks,
+                    group["lasting"], group["alike"], chunks, tuple(group["hidden"]),
                 )
             )  # fmt: skip
         return cls(
@@ -201,6 +207,7 @@ class Incoming:
             sum(len(blob) for blob in blobs),
             {name: Absent.from_json(data) for name, data in header["withheld"].items()},
             [int(group["wave"]) for group in header["groups"]],
+            tuple(header["superseded"]),
         )
 
     def in_waves(self, kept: Iterable[int]) -> list[tuple[Incoming, list[int]]]:

@@ -19,6 +19,7 @@ from gpulease.transfer.arrays import HOLDERS, buffer_owner
 from gpulease.transfer.libraries import library
 from gpulease.transfer.refuse import live_kind
 from gpulease.transfer.registry import Registry
+from gpulease.transfer.values import given_up
 from gpulease.transfer.values.groups import ATOMIC, Check, Group, Held, are_atomic, name_root
 from gpulease.transfer.values.kinds import faces, weak
 from gpulease.transfer.values.kinds.array_reduction import whole_of
@@ -192,6 +193,7 @@ class Walk:
         """Say whether ``_visit_each`` would treat no object of this type in a way of its own."""
         known = self._common.get(kind)
         if known is None:
+            given_up.met(kind)
             numpy = (self._ndarray,) if self._ndarray is not None else ()
             known = self._common[kind] = not (
                 kind in _TREATED
