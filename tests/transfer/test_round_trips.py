@@ -174,3 +174,27 @@ def test_what_only_a_refused_value_holds_does_not_travel(pair):
     assert pair.after.bytes < 100_000, "the thread stays, and so does what it holds"
     pair.home("assert made == [1] and Held.data[0] is not None")
     assert pair.last.bytes < 100_000
+
+
+@pytest.mark.parametrize("result", ["a, A.made", "A.made['b'], A", "[A('c'), a.other]", "A, a, b"])
+def test_the_result_of_a_cell_shares_its_parts_with_variables(pair, result):
+    """It is fetched by itself, when the GPU goes."""
+    for source in (
+        "class A:\n    made = {}\n"
+        "    def __init__(self, n): self.n = n; self.other = [n]; A.made[n] = self\n",
+        "a = A('a'); b = A('b')",
+    ):
+        pair.gpu(source)
+        assert pair.side.drain(30).done
+        pair.side.commit_pending()
+        pair.side.disconnect(died=False)
+        pair.companion.close()
+        pair.attach()  # which knows no part of what came home by an id
+    pair.gpu(f"a.v = 1; {result}")
+    assert pair.side.drain(30).done
+    pair.side.commit_pending()
+    found = pair.side.result(pair.count)
+    pair.home("assert A.made['a'] is a and A.made['b'] is b and a.v == 1")
+    held = [part for part in found if part in pair.ns["A"].made.values()]
+    assert all(part is pair.ns[part.n] for part in held if part.n in "ab")
+    pair.gpu("assert A.made['a'] is a and A.made['b'] is b and a.v == 1")

@@ -21,6 +21,9 @@ class Results:
     def __init__(self, side: Side) -> None:
         self._side = side
         self._kept: dict[int, Any] = {}
+        #: Whose objects are whose, by ``id``, and what the side noted then: the same until a cell.
+        self._owners: dict[int, tuple[str, ...]] = {}
+        self._noted: Any = None
 
     def keep(self, count: int, result: Any) -> None:
         """Keep what a cell came to."""
@@ -45,10 +48,26 @@ class Results:
         self._side.ns[pseudo] = value
         try:
             wanted = Wanted(strict=frozenset({pseudo}))
-            found = plan(self._side, wanted, names=[pseudo], fetch=True)
+            names = [pseudo, *self._sharing(pseudo)]
+            found = plan(self._side, wanted, names=names, fetch=True)
         finally:
             del self._side.ns[pseudo]
         items = [
             Item(item.packed, True, wave=item.wave, hidden=item.hidden) for item in found.items
         ]
         return Shipment(**{**vars(found), "items": items, "deleted": (), "state": b""})
+
+    def _sharing(self, pseudo: str) -> set[str]:
+        """Return the variables that hold a part of a result, or of a class that it needs.
+
+        They travel with it: home would else have that part twice.
+        """
+        side = self._side
+        near = {key for group in side.survey([pseudo]).groups for key in group.inner}
+        if not near:
+            return set()
+        if self._noted is None or self._noted is not side.noted or side.runs_beside():
+            groups = side.survey(name for name in side.names() if name != pseudo).groups
+            self._owners = {key: group.names for group in groups for key in group.inner}
+            self._noted = side.noted
+        return {name for key in near & self._owners.keys() for name in self._owners[key]}
