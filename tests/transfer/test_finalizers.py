@@ -113,3 +113,17 @@ def test_what_only_the_companion_has_ends_with_it(pair, tmp_path):
     pair.side.disconnect(died=False)
     pair.companion.close()
     assert ran(log) in ("", "a")
+
+
+@pytest.mark.parametrize("first", ["home", "gpu"])
+def test_what_it_is_called_with_is_what_the_variables_hold(pair, first):
+    one, two = (pair.home, pair.gpu) if first == "home" else (pair.gpu, pair.home)
+    one(
+        "import weakref\nclass T: pass\na, b, ran, more = T(), T(), [], {'k': [1]}\n"
+        "fs = weakref.finalize(a, ran.append, 1), weakref.finalize(b, ran.extend, more['k'])"
+    )
+    two("ran.append(0); more['k'].append(2)")
+    one("assert fs[1].peek()[2][0] is more['k'] and fs[0].peek()[1].__self__ is ran")
+    two("del a")
+    one("assert ran == [0, 1] and not fs[0].alive; more['k'].append(3); del b")
+    two("assert ran == [0, 1, 1, 2, 3] and not fs[1].alive")

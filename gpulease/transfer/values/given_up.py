@@ -33,8 +33,9 @@ _lock = threading.RLock()
 def met(kind: type) -> None:
     """Remember a class of which objects are carried; asks nothing of it."""
     for base in type.__getattribute__(kind, "__mro__"):
-        if type(base.__dict__.get("__del__")) is types.FunctionType:
-            _finalized.add(base)
+        if type(base.__dict__.get("__del__")) is types.FunctionType and base not in _finalized:
+            with _lock:
+                _finalized.add(base)
 
 
 def is_needed() -> bool:
