@@ -1,5 +1,6 @@
 """Whose ``__del__`` runs, and how often: as in one process."""
 
+import sys
 import threading
 
 import pytest
@@ -113,3 +114,17 @@ def test_a_class_is_what_it_was_afterwards(pair):
     pair.home("class T:\n    def __del__(self): pass\nt = T()\nfinalize = T.__del__")
     pair.gpu("t.v = 1\nsame = T.__del__ is finalize")
     pair.home("assert same and T.__del__ is finalize and not hasattr(finalize, '__wrapped__')")
+
+
+def test_an_error_of_a_del_is_told_and_stops_nobody(monkeypatch):
+    class T:
+        def __del__(self):
+            raise ValueError("at the end")
+
+    told = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda args: told.append(str(args.exc_value)))
+    given_up.met(T)
+    with given_up.quietly():
+        T()
+        assert told == []
+    assert told == ["at the end"]

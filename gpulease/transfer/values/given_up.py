@@ -57,8 +57,10 @@ def alone(objects: Iterable[Any]) -> None:
 
 
 def _with_del(objects: Iterable[Any]) -> list[Any]:
-    bases = tuple(_finalized)
-    return [obj for obj in objects if issubclass(type(obj), bases)] if bases else []
+    if not _finalized:
+        return []
+    kinds = set(_finalized)
+    return [obj for obj in objects if not kinds.isdisjoint(type(obj).__mro__)]
 
 
 def _forget(key: int, ref: weakref.ref[Any]) -> None:
@@ -112,8 +114,18 @@ def quietly() -> Iterator[None]:
             if not _giving_up:
                 _put_back()
                 calls, _later[:] = list(_later), ()
-        for call in calls:
-            call()
+        while calls:
+            _Last(calls.pop(0))
+
+
+class _Last:
+    """Calls what it gets at its own end: an error there is told as one of a ``__del__``."""
+
+    def __init__(self, call: Callable[[], Any]) -> None:
+        self._call = call
+
+    def __del__(self) -> None:
+        self._call()
 
 
 def _stand(kind: type, name: str, standing: Callable[..., Any]) -> None:
