@@ -153,3 +153,17 @@ def test_code_that_reads_what_is_loaded_with_it_does_not_take_the_older_value(ei
     one("them.append(d)")
     with pytest.raises(GPULeaseError, match="name 'them' is not defined"):
         two("d.v")
+
+
+def test_what_only_the_loading_needs_is_sent_each_time(pair):
+    """Nobody has it on the other side in the end, and this side is told so."""
+    pair.home(
+        "def maker(n):\n    def helper(): return n\n    return helper\n"
+        "def make(v, helpers):\n    d = D(); d.v = v; return d\n"
+        "class D:\n    helpers = ()\n"
+        "    def __reduce__(self): return make, (self.v, self.helpers)\n"
+        "d = D()\nd.helpers = [maker(n) for n in range(8)]"
+    )
+    for value in range(3):
+        pair.home(f"d.v = {value}")
+        pair.gpu(f"assert d.v == {value}")

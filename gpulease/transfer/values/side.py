@@ -238,7 +238,9 @@ class Side:
         self.state.prepare(incoming.state)
         outcome = Outcome(True, deferred=deferred)
         may = _May(may_bind, may_remove, before_commit)
-        held: list[Any] = []  # what a later wave refers to, nobody else may have yet
+        # What a later wave refers to, nobody else may have yet; and what nobody has in the end is
+        # told to be gone by the next answer, as this one says that it came.
+        held: list[Any] = []
         for number, (part, indices) in enumerate(incoming.in_waves(kept)):
             staging = Staging(self.ns, self.registry, [part.groups[i] for i in indices])
             try:
@@ -249,9 +251,10 @@ class Side:
             outcome = outcome.then(more)
             if not outcome.ok:
                 return outcome
-        del held
+        gone = tuple(self.registry.prune())
         self.lasting.prune()
-        return replace(outcome, gone=tuple(self.registry.prune()))
+        del held
+        return replace(outcome, gone=gone)
 
     def _older(self, names: Collection[str]) -> Iterator[Packed]:
         """Pack what is here of these names, in the namespace or put away."""
