@@ -54,10 +54,3 @@ def test_a_compiled_module_loaded_from_a_path(pair):
     pair.gpu("assert mine.__name__ == '_ctypes_test'")
     with pytest.raises(GPULeaseError, match="mine cannot travel"):
         pair.home("mine")
-
-
-def test_the_type_of_what_stands_for_something_is_not_taken_for_its_own(pair):
-    pair.home("import threading\na = [threading.Lock()]")
-    pair.gpu("kind = type(a[0])")
-    with pytest.raises(GPULeaseError, match="the type of what stands for something"):
-        pair.home("kind")
