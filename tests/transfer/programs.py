@@ -59,12 +59,6 @@ STATEMENTS = (
     "{x}.tag = {y}",
     "class {x}:\n    kept = []\n    def put(self, v=1): self.kept.append(v); return self",
     "class {x}:\n    def __init__(self): self.v = {y}\n    def get(self): return self.v",
-    "class {x}:\n    def __init__(self, v=1): self.v = v\n"
-    "    def __getstate__(self): return self.v, repr({y})[:9]\n"
-    "    def __setstate__(self, s): self.v = s[0] if repr({y})[:9] == s[1] else 'older'",
-    "class {x}:\n    def __hash__(self): return hash(type({y}).__name__)\n"
-    "    def __repr__(self): return 'key'",
-    "{x} = {{v: 1 for v in [{y}()] if repr(v) == 'key'}}",
     "{x}.kept = [{y}]",
     "del {x}.kept",
     "{x} = {y}.get()",
