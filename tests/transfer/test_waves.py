@@ -77,29 +77,30 @@ def test_what_code_reads_while_a_value_is_loaded_is_there(either, kind, first):
     assert either.ns["out"] == 1
 
 
+IN_PLACE = (
+    "K = {'a': 5}\ndef back(v):\n    d = D(); d.v = v - K['a']; return d\n"
+    "class D:\n    def __init__(self): self.v = 1\n"
+    "    def __reduce__(self): return back, (self.v + K['a'],)\nd = D()"
+)
+
+
 @pytest.mark.parametrize("first", ["home", "gpu"])
-@pytest.mark.parametrize("change", ["K = 6\nd.v = 1", "K = 6\nd = D()"])
-def test_what_code_reads_while_a_value_is_loaded_is_not_an_older_value(either, change, first):
+@pytest.mark.parametrize(
+    ("source", "change", "read"),
+    [
+        (KINDS["a function of a reduction"], "K = 6\nd.v = 1", "K"),
+        (KINDS["a function of a reduction"], "K = 6\nd = D()", "K"),
+        (IN_PLACE, "K['a'] = 6\nd = D()", "K['a']"),
+    ],
+)
+def test_what_code_reads_while_a_value_is_loaded_is_not_an_older_value(
+    either, source, change, read, first
+):
     one, two = of(either, first)
-    one(KINDS["a function of a reduction"])
+    one(source)
     two("d.v, K")
     one(change)
-    two("out = d.v, K")
-    either.home("out, d")
-    assert either.ns["out"] == (1, 6)
-
-
-@pytest.mark.parametrize("first", ["home", "gpu"])
-def test_it_is_not_what_was_there_before_a_change_in_place(either, first):
-    one, two = of(either, first)
-    one(
-        "K = {'a': 5}\ndef back(v):\n    d = D(); d.v = v - K['a']; return d\n"
-        "class D:\n    def __init__(self): self.v = 1\n"
-        "    def __reduce__(self): return back, (self.v + K['a'],)\nd = D()"
-    )
-    two("d.v, K")
-    one("K['a'] = 6\nd = D()")
-    two("out = d.v, K['a']")
+    two(f"out = d.v, {read}")
     either.home("out, d")
     assert either.ns["out"] == (1, 6)
 

@@ -109,7 +109,7 @@ class HomeSide:
                 self.owner = Place.HOME
             self.side.ledger.forget_peer()
             self._session = session
-            notes = self._unpark(parked) if parked else self.unavailable.unparked({})
+            notes = self._unpark(parked) if parked else self.unavailable.unparked({}, {})
         except BaseException:
             self._close_wire()
             raise

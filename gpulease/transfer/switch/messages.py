@@ -43,8 +43,8 @@ class Lost:
         again = f"Run cell [{self.cell}] again" if self.cell else "Make it anew"
         recover = f"%gpu recover {name} accepts the value from before"
         way_out = f" {recover if older else again}; del {name} forgets it."
-        made = f"value that cell [{self.cell}] gave" if self.cell else "newest value of"
-        made = f"The {made} {name}"
+        which = f"value that cell [{self.cell}] gave" if self.cell else "newest value of"
+        made = f"The {which} {name}"
         if self.why:
             return f"{made} was parked, and is lost: {self.why}.{way_out}"
         if self.partial:

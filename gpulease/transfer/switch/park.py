@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 from gpulease.errors import GPULeaseError
 from gpulease.sizes import size_text
 from gpulease.transfer.values.groups import names_of
-from gpulease.transfer.values.packing.shipment import Incoming, Item, Shipment
+from gpulease.transfer.values.packing.shipment import Incoming, Shipment
 from gpulease.transfer.values.side import Side
 
 from .planning import Wanted, plan
@@ -83,8 +83,7 @@ class _Parking:
         except GPULeaseError as error:
             self.blockers.append((name, error.sentence))
             return
-        new = (item for item in part.items if item.packed.roots not in self._roots)
-        items = [Item(item.packed, wave=item.wave, hidden=item.hidden) for item in new]
+        items = [i.whole() for i in part.items if i.packed.roots not in self._roots]
         size = sum(item.packed.nbytes for item in items)
         if self._limit is not None and self._bytes + size > self._limit:
             self.blockers.append((name, _too_big(size, self._limit - self._bytes)))

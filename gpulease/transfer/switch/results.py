@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gpulease.transfer.api import LAST_ERROR
-from gpulease.transfer.values.packing.shipment import Item, Shipment
+from gpulease.transfer.values.packing.shipment import Shipment
 from gpulease.transfer.values.side import Side
 from gpulease.transfer.values.state.last_error import last_error
 
@@ -52,9 +52,7 @@ class Results:
             found = plan(self._side, wanted, names=names, fetch=True)
         finally:
             del self._side.ns[pseudo]
-        items = [
-            Item(item.packed, True, wave=item.wave, hidden=item.hidden) for item in found.items
-        ]
+        items = [item.whole(required=True) for item in found.items]
         return Shipment(**{**vars(found), "items": items, "deleted": (), "state": b""})
 
     def _sharing(self, pseudo: str) -> set[str]:

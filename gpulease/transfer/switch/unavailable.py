@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from types import BuiltinFunctionType, FunctionType, MappingProxyType, ModuleType
+from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
 from gpulease.errors import GPULeaseError
@@ -168,9 +168,7 @@ class Unavailable:
         self._epochs.clear()
         return self.conflicts.companion_gone()
 
-    def unparked(
-        self, absent: Mapping[str, Absent], failed: Mapping[str, str] = MappingProxyType({})
-    ) -> list[Note]:
+    def unparked(self, absent: Mapping[str, Absent], failed: Mapping[str, str]) -> list[Note]:
         """A new companion has read what was parked: those names are away again, others lost.
 
         ``failed`` says why it could not read one.

@@ -86,8 +86,9 @@ def _know(finalizer: Any, key: str) -> None:
 def waiting(kind: Any, key: str, what: tuple[Any, Any, Any, Any], at_exit: bool) -> Any:
     """Return the finalizer with this key of an object, or make it; ``what`` is as ``parts``."""
     obj, function, args, keywords = what
-    known = _by_key.get(key)
-    if known is None or not any(each is obj for each in parts(known)[:1]):
+    known: Any = _by_key.get(key)
+    found = parts(known)
+    if not found or found[0] is not obj:
         known = kind(obj, function, *args)
         _registry[known].kwargs = keywords  # itself: it may get its content later
         _know(known, key)

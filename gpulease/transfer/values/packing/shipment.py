@@ -38,6 +38,10 @@ class Item:
     wave: int = 0
     hidden: tuple[str, ...] = ()
 
+    def whole(self, *, required: bool = False) -> Item:
+        """Return it as for a receiver that has no part of it."""
+        return Item(self.packed, required, wave=self.wave, hidden=self.hidden)
+
     @property
     def nbytes(self) -> int:
         """Bytes on the wire: without what the receiver holds."""

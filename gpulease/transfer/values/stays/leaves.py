@@ -88,7 +88,7 @@ def _is_refused(obj: Any) -> bool:
 def refuse_unsafe(group: Group, leaves: Collection[Any], values: Mapping[str, Any]) -> None:
     """Raise RefusedError where code of a value's would meet what stands for a leaf.
 
-    A copy that is given up runs its ``__del__`` (and deletes the file, say); an own way of being
+    A ``__del__`` that runs where the leaf is not cannot close the file, say; an own way of being
     loaded may ask the leaf for something, or use the very one when it comes home.
     """
     wanted = set(map(id, leaves))
