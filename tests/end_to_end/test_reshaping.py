@@ -8,7 +8,7 @@ import yaml
 
 from gpulease.demo.browse import Browser
 from tests.browser.demo import RunningDemo, in_a_thread, put, running_demo
-from tests.end_to_end.people import LONG, Person, at_work
+from tests.end_to_end.people import ENOUGH, LONG, WORK, Person, at_work
 from tests.helpers import wait_for_async
 
 pytestmark = [pytest.mark.site, pytest.mark.timeout(600)]
@@ -81,8 +81,7 @@ def test_a_notebook_goes_on_with_fewer_gpus_and_grows_at_its_persons_word(shared
 
 
 def test_a_run_gives_a_person_one_of_its_gpus_and_goes_on_with_the_others(shared: RunningDemo):
-    work = [f"%%gpu\nimport time\ntime.sleep(2)\nkept.append({number})" for number in range(10)]
-    shared.write_notebook("student2", "many.ipynb", ["kept = []", *work, "print(kept)"])
+    shared.write_notebook("student2", "many.ipynb", ["kept = []", *WORK, "print(kept)"])
 
     async def test():
         async with Browser(shared.url) as other, at_work(shared, "student") as person:
@@ -106,6 +105,7 @@ def test_a_run_gives_a_person_one_of_its_gpus_and_goes_on_with_the_others(shared
             await person.run("%gpu request")
             await has(person, 1)
             await wait_for_async(lease_with(2), LONG, "it goes on with two", every=0.5)
+            (shared.home("student2") / ENOUGH).touch()
 
             async def ended() -> dict | None:
                 found = await other.service_api("GET", f"runs/{run['id']}")
