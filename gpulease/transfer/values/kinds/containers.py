@@ -76,8 +76,7 @@ def is_container(obj: Any) -> bool:
         return True
     if frameworks.of(cls) is not None or cls in copyreg.dispatch_table:
         return False
-    solid = solid_base(cls)
-    if solid is None or cls.__new__ is not solid.__new__:
+    if solid_base(cls) is None:
         return False
     heap = (b for b in cls.__mro__ if b.__flags__ & _HEAP_TYPE and b is not collections.Counter)
     return not any(name in base.__dict__ for base in heap for name in _OWN_WAYS)

@@ -10,7 +10,7 @@ import copyreg
 import enum
 from typing import Any
 
-from . import enums, tokens
+from . import enums, made_of, tokens
 from .units import is_plain_instance, is_unit, own_space, slots_of
 
 
@@ -40,6 +40,8 @@ _FORGETFUL = {("lightning", "LightningModule"), ("pytorch_lightning", "Lightning
 
 def reduce_whole(obj: Any) -> Any:
     """Reduce an instance with all of its attributes where its own way leaves some out."""
+    if (value := made_of.reduce(obj)) is not NotImplemented:
+        return value
     own: Any = type(obj).__getstate__
     if own is object.__getstate__:
         return NotImplemented
