@@ -166,7 +166,7 @@ def test_dumps_but_does_not_load(pair):
     ("make", "why"),
     [
         ("import socket; x = socket.socket()", "socket"),
-        ("import threading; x = threading.Lock()", "lock"),
+        ("import threading; x = threading.Lock(); x.acquire()", "lock that is in use"),
         ("x = {'deep': [memoryview(bytearray(1))]}", "memoryview"),
         ("x = open('/dev/null')", "open file"),
         ("x = (i for i in range(3))", "generator"),

@@ -113,14 +113,13 @@ HOLDERS = {
 }
 LEAVES = {
     "generator": ("leaf = (i for i in range(9))", "next({})"),
-    "lock": ("import threading\nleaf = threading.Lock()", "{}.acquire(False)"),
     "held lock": ("import threading\nleaf = threading.RLock(); leaf.acquire()", "{}.release()"),
     "thread": ("import threading\nleaf = threading.Thread(target=print)", "{}.is_alive()"),
     "thread of a class of one's own": (
         "import threading\nclass T(threading.Thread):\n    n = 1\nleaf = T()",
         "{}.n",
     ),
-    "method": ("import threading\nleaf = threading.Lock().acquire", "{}(False)"),
+    "method": ("import threading\nleaf = threading.Event().is_set", "{}()"),
     "file": ("import os\nleaf = open(os.devnull)", "{}.read()"),
     "socket": ("import socket\nleaf = socket.socket()", "{}.fileno()"),
     "database": ("import sqlite3\nleaf = sqlite3.connect(':memory:')", "{}.execute('select 1')"),

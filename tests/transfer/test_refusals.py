@@ -36,7 +36,7 @@ model.callbacks = [1, 2, Callback()]
             "s",
             r"a memoryview \(s\.part\[0\]\._view\)",
         ),
-        ("import threading\nx = threading.Lock()", "x", r"a lock\."),
+        ("import threading\nx = threading.Lock(); x.acquire()", "x", r"a lock that is in use\."),
         (  # what the proxy stood for is gone: not even its type can be asked for
             "import weakref\nclass A: pass\np = [weakref.proxy(A()), memoryview(b'')]",
             "p",
@@ -123,13 +123,13 @@ def test_an_open_of_the_notebooks_own_travels(shared):
 
 def test_a_name_that_stayed_at_home_explains_itself_beside_the_gpu(shared):
     work = "def work():\n    with guard: return 1"
-    cell = f"import threading\nguard = threading.Lock()\n{work}\nseen = 0"
+    cell = f"import threading\nguard = threading.Semaphore()\n{work}\nseen = 0"
     play(shared, [cell], beside_gpu=False)
     with pytest.raises(CellError, match="'guard' is not defined"):
         shared.gpu("work()")
     note = shared.side.explain_stayed("guard")
     assert note.sentence.startswith("guard is in your notebook and cannot travel to the GPU: it ho")
-    assert "a lock" in note.sentence
+    assert "a semaphore" in note.sentence
     assert shared.side.explain_stayed("work") is None
     assert shared.side.explain_stayed("nothing") is None
 

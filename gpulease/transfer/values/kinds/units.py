@@ -18,7 +18,7 @@ from typing import Any
 from gpulease.transfer.refuse import RefusedError, is_dead
 from gpulease.transfer.registry import GLOBALS_SLOT, Registry
 from gpulease.transfer.values.names.analysis import code_use
-from gpulease.transfer.values.stays import leaves, stayed
+from gpulease.transfer.values.stays import leaves, locks, stayed
 
 from . import arrays_in_place, classes, cloudpickle_names, containers, enums, finalizers
 from .containers import fill_dict
@@ -71,6 +71,8 @@ class UnitBook:
         if type(obj) is stayed.Stayed:
             return ("stayed", *stayed.shell_of(obj))
         if (kind := leaves.leaf_kind(obj)) is not None:
+            if locks.is_shared(obj):
+                raise RefusedError(kind, obj)
             return ("stayed", kind, stayed.class_of(obj), False)
         if isinstance(obj, types.FunctionType):
             self._refuse_unsteady(obj)
@@ -84,6 +86,9 @@ class UnitBook:
             return ("cell",)
         if type(obj) is object:
             return ("object",)
+        if locks.may_be(type(obj)):
+            locks.share(obj)
+            return ("free", *locks.shell_of(obj))
         if type(obj) in (list, dict, set, bytearray):
             return (type(obj).__name__,)
         if arrays_in_place.is_array(obj):
@@ -121,7 +126,7 @@ class UnitBook:
             return bytes(obj)
         if arrays_in_place.is_array(obj):
             return arrays_in_place.content_of(obj)
-        if type(obj) is object:
+        if type(obj) is object or locks.may_be(type(obj)):
             return None
         if containers.is_container(obj):
             return containers.content_of(obj)
@@ -200,10 +205,12 @@ _FUNCTION_PARTS = (
 )  # fmt: skip
 
 
-def apply_content(  # noqa: C901 - one line a kind
+def apply_content(  # noqa: C901, PLR0912 - one line a kind
     obj: Any, content: Any, code: types.CodeType | None
 ) -> None:
     """Put ``content`` into ``obj``; runs no user code beyond what ``type.__setattr__`` runs."""
+    if content is None:  # it is nothing but itself
+        return
     if stayed.is_content(content):
         stayed.apply(obj, content)
     elif isinstance(obj, types.FunctionType):
@@ -227,7 +234,7 @@ def apply_content(  # noqa: C901 - one line a kind
         arrays_in_place.fill(obj, content)
     elif containers.is_container(obj):
         containers.fill(obj, content)
-    elif type(obj) is not object:
+    else:
         _apply_instance(obj, content)
 
 
@@ -303,7 +310,7 @@ def can_pin(obj: Any) -> bool:
         return True
     if arrays_in_place.is_array(obj):
         return arrays_in_place.can_be_filled(obj)
-    if leaves.may_be(type(obj)) or type(obj) is functools.cached_property:  # its lock stays
+    if leaves.may_be(type(obj)) or type(obj) is functools.cached_property:  # never made anew
         return False
     if finalizers.is_finalizer(type(obj)):  # it has no content of its own
         return False

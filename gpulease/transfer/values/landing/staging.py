@@ -28,7 +28,7 @@ from gpulease.transfer.values.kinds import arrays_in_place, classes, constants, 
 from gpulease.transfer.values.kinds.module_files import is_alike
 from gpulease.transfer.values.kinds.units import apply_content
 from gpulease.transfer.values.names.culprit import find_culprit
-from gpulease.transfer.values.stays import stayed
+from gpulease.transfer.values.stays import locks, stayed
 
 
 @dataclass
@@ -333,6 +333,8 @@ class Staging:
             made = enums.make(*args)
         elif kind == "stayed":
             made = stayed.make(oid, self.registry.side, *args)
+        elif kind == "free":
+            made = locks.make(*args)
         else:
             made = _make_plain(kind, args)
         self.units[oid] = made

@@ -54,7 +54,7 @@ from gpulease.transfer.values.kinds.units import (
     is_plain_instance,
     is_unit,
 )
-from gpulease.transfer.values.stays import files, leaves
+from gpulease.transfer.values.stays import files, leaves, locks
 from gpulease.transfer.values.stays.stayed import Stayed
 
 _CONTAINERS = (list, dict, set, collections.deque)
@@ -228,8 +228,8 @@ class GroupPickler(cloudpickle.Pickler):  # type: ignore[misc]
         if is_running_shell(obj):
             return tokens.shell, ()
         stays = leaves.leaf_kind(obj)
-        if stays is not None:
-            return self._leaf(obj, stays)
+        if stays is not None or locks.may_be(type(obj)):
+            return self._leaf(obj, stays or "a lock that its own pickling makes or finds")
         refused = refused_kind(obj)
         if refused is not None:
             raise RefusedError(refused, obj)

@@ -20,6 +20,7 @@ from gpulease.transfer.refuse import RefusedError, is_running_shell, kind_of_all
 from gpulease.transfer.values.groups import Group
 from gpulease.transfer.values.names import path
 
+from . import locks
 from .files import is_closed_file, standard_name
 from .stayed import Stayed, leaf_of
 
@@ -46,6 +47,8 @@ def leaf_kind(obj: Any) -> str | None:
         return None
     if issubclass(kind, io.IOBase) and (standard_name(obj) is not None or is_closed_file(obj)):
         return None
+    if locks.may_be(kind):
+        return None if locks.is_free(obj) else f"{words} that is in use"
     return words
 
 
@@ -82,7 +85,7 @@ def blocker(values: Mapping[str, Any]) -> str | None:
 
 
 def _is_refused(obj: Any) -> bool:
-    return type(obj) is not Stayed and refused_kind(obj) is not None
+    return type(obj) is not Stayed and not locks.is_free(obj) and refused_kind(obj) is not None
 
 
 def refuse_unsafe(group: Group, leaves: Collection[Any], values: Mapping[str, Any]) -> None:

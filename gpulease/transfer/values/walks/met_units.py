@@ -5,6 +5,7 @@ Owns what there is to walk of a class, a function, a cell, a foreign globals dic
 
 from __future__ import annotations
 
+import threading
 import types
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +14,7 @@ from gpulease.transfer.registry import Registry
 from gpulease.transfer.values.groups import Group, unit_root
 from gpulease.transfer.values.kinds.units import UnitBook, is_unit
 from gpulease.transfer.values.names.analysis import code_use
-from gpulease.transfer.values.stays import leaves
+from gpulease.transfer.values.stays import leaves, locks
 from gpulease.transfer.values.stays.stayed import Stayed, class_of, leaf_of
 
 from .joining import NEED
@@ -74,6 +75,9 @@ class MetUnits:
             self.queue.append((root, [value] if full else []))
         elif type(obj) is object:
             self.queue.append((root, []))
+        elif locks.may_be(type(obj)):
+            over = [locks.lock_of(obj)] if isinstance(obj, threading.Condition) else []
+            self.queue.append((root, over))
 
     def leaf(self, root: str, obj: Any) -> None:
         """Enter what stays where it lives, here or there, and is not walked through."""

@@ -25,7 +25,7 @@ from gpulease.transfer.values.kinds import faces, weak
 from gpulease.transfer.values.kinds.array_reduction import whole_of
 from gpulease.transfer.values.kinds.imported import ALIAS, Imported, parts_of_alias
 from gpulease.transfer.values.kinds.units import UnitBook, is_unit
-from gpulease.transfer.values.stays import leaves
+from gpulease.transfer.values.stays import leaves, locks
 
 from .joining import Joined
 from .leaf_groups import LeafGroups
@@ -222,7 +222,7 @@ class Walk:
             if weak.is_weak(kind):
                 out += self._weak(root, part, obj)
                 continue
-            if leaves.stays(obj):
+            if locks.may_be(kind) or leaves.stays(obj):
                 part.needs.add(self._met.need(obj))
                 continue
             if kind is types.FunctionType or kind is object or isinstance(obj, type):
