@@ -162,6 +162,17 @@ def test_dumps_but_does_not_load(pair):
     pair.home("assert n == 2 and odd is not None")
 
 
+def test_what_does_not_load_at_home_is_listed_by_its_type(pair):
+    pair.gpu(
+        "class Odd:\n    def __reduce__(self): return (int, ('not a number',))\n"
+        "odd = Odd(); odds = [Odd()]"
+    )
+    pair.home("n = 1")
+    rows = {row.name: row for row in pair.side.status()}
+    assert (rows["odd"].type_name, rows["odds"].type_name) == ("Odd", "list")
+    assert "does not load" in rows["odd"].blocker
+
+
 @pytest.mark.parametrize(
     ("make", "why"),
     [

@@ -41,7 +41,8 @@ def item_of(
     ledger = side.ledger
     held = ledger.held(packed)
     sent = runs_to_send(packed, held, ledger.known_chunks(packed.roots))
-    return Item(packed, required, module, held, ledger.risen(packed), sent)
+    kinds = {name: type(survey.values[name]).__name__ for name in group.names}
+    return Item(packed, required, module, held, ledger.risen(packed), sent, kinds=kinds)
 
 
 def _pinned(side: Side, survey: Survey, group: Group, packed: Packed, check: Check) -> Packed:

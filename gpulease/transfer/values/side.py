@@ -312,9 +312,9 @@ class Side:
     ) -> set[str]:
         removed: dict[str, Absent] = dict(incoming.absent)
         for index, reason in missing.items():
-            kind = "module" if incoming.modules[index] else "object"
+            kinds = incoming.groups[index].kinds
             for name in names_of(incoming.groups[index].roots):
-                removed.setdefault(name, Absent(kind, blocker=reason))
+                removed.setdefault(name, Absent(kinds.get(name, "object"), blocker=reason))
         removed = {n: a for n, a in removed.items() if n not in self.ns or may_remove(n)}
         deleted = [n for n in incoming.deleted if n not in self.ns or may_remove(n)]
         for name in [*removed, *deleted]:
@@ -372,10 +372,11 @@ class Side:
                 dropped |= {n for n, reached in near.items() if not units.isdisjoint(reached)}
             absent |= dropped
             self.ledger.differ((*roots, *map(name_root, absent)))
-            for name in dropped:
-                self.ns.pop(name, None)
+            kinds = dict(incoming.groups[index].kinds)
+            for name in dropped & self.ns.keys():
+                kinds.setdefault(name, type(self.ns.pop(name)).__name__)
             for name in absent - self.ns.keys():
-                self.ledger.remote[name] = Absent("object", blocker=reason)
+                self.ledger.remote[name] = Absent(kinds.get(name, "object"), blocker=reason)
         return tuple(sorted(dropped))
 
     def _withhold(self, incoming: Incoming, arrived: set[str]) -> None:

@@ -52,6 +52,8 @@ class Arrived:
     chunks: bytes = b""
     #: Names of it that code must not see while it is loaded: here they are older.
     hidden: tuple[str, ...] = ()
+    #: The types of its names' values on the other side.
+    kinds: Mapping[str, str] = field(default_factory=dict)
 
 
 class LoadError(Exception):

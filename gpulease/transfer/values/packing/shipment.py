@@ -25,8 +25,8 @@ class Item:
     """One packed group; ``required``: without it the switch fails; ``module``: may be deferred.
 
     ``held`` are indices of buffers that the receiver has, ``sent`` says of which others only some
-    chunks travel; ``risen`` are ids of objects written to; ``wave`` and
-    ``hidden``: see ``values.waves``.
+    chunks travel; ``risen`` are ids of objects written to; ``wave`` and ``hidden``: see
+    ``values.waves``; ``kinds`` are the types of names, for where their values do not load.
     """
 
     packed: Packed
@@ -37,10 +37,11 @@ class Item:
     sent: Mapping[int, tuple[Run, ...]] = field(default_factory=dict)
     wave: int = 0
     hidden: tuple[str, ...] = ()
+    kinds: Mapping[str, str] = field(default_factory=dict)
 
     def whole(self, *, required: bool = False) -> Item:
         """Return it as for a receiver that has no part of it."""
-        return Item(self.packed, required, wave=self.wave, hidden=self.hidden)
+        return replace(self, required=required, module="", held=frozenset(), risen=(), sent={})
 
     @property
     def nbytes(self) -> int:
@@ -134,6 +135,7 @@ class Shipment:
                 "required": item.required,
                 "wave": item.wave,
                 "hidden": item.hidden,
+                "kinds": dict(item.kinds),
                 "module": item.module,
                 "digest": packed.content.hex() if packed.alike else "",
                 "alike": int(packed.alike),
@@ -196,6 +198,7 @@ class Incoming:
                     tuple(group["roots"]), inband, skeletons, buffers,
                     bytes.fromhex(group["digest"]), float(group["seconds"]), risen,
                     group["lasting"], group["alike"], chunks, tuple(group["hidden"]),
+                    group.get("kinds", {}),  # a parked file may be older
                 )
             )  # fmt: skip
         return cls(
