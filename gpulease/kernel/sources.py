@@ -2,7 +2,7 @@
 
 Owns what lets ``inspect.getsource`` and tracebacks find a function's cell where the function was
 not defined: cells that ran away under the file names that the companion compiled them under, and
-home's cells to be told to the companion.
+cells of home and of earlier companions to be told to the companion.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from gpulease.kernel.attach import Attachment
 
 KEPT = 500
-#: At most this many characters of home's cells go with one GPU cell; the newest come first.
+#: At most this many characters of cells go with one GPU cell; the newest come first.
 TOLD = 500_000
 
 
 class Sources:
-    """Remembers cells away at home, and says which of home's the companion lacks."""
+    """Remembers cells away at home, and says which the companion lacks."""
 
     def __init__(self, shell: Any) -> None:
         self._shell = shell
@@ -38,26 +38,34 @@ class Sources:
         """Call before ``source`` runs as cell ``count`` in the companion of ``attachment``."""
         if attachment is None:
             return
+        self._meet(attachment)
         compiler: Any = import_module("ipykernel.compiler")
         digest = compiler.murmur2_x86(source, compiler.get_tmp_hash_seed())
         folder = Path(tempfile.gettempdir()) / f"ipykernel_{attachment.opened['pid']}"
         name = str(folder / f"{digest}.py")
         learn(self._shell, name, count, source)
+        self._told.add(name)
         self._away[name] = None
         self._away.move_to_end(name)
         while len(self._away) > KEPT:
             old, _ = self._away.popitem(last=False)
             linecache.cache.pop(old, None)
 
-    def untold(self, companion: object) -> list[CellText]:
-        """Return home's cells that ``companion`` has not been told of; they count as told."""
+    def _meet(self, companion: object) -> None:
+        """Begin anew with another companion."""
         if companion is not self._told_to:
             self._told_to = companion
             self._told.clear()
+
+    def untold(self, companion: object) -> list[CellText]:
+        """Return the cells of home, and of companions before this one, that ``companion`` has not
+        been told of; they count as told.
+        """
+        self._meet(companion)
         found: list[CellText] = []
         size = 0
         for name, count in reversed(self._shell.compile._filename_map.items()):  # noqa: SLF001
-            if name in self._told or name in self._away:
+            if name in self._told:
                 continue
             self._told.add(name)
             text = "".join(linecache.getlines(name))

@@ -19,6 +19,14 @@ def test_a_gpu_cells_function_fails_at_home_with_its_own_cell(home: HomeKernel) 
     assert "return x / 'two'" in cell.traceback
 
 
+def test_so_does_one_of_an_earlier_companion_with_the_next(home: HomeKernel) -> None:
+    count = home.run("%%gpu\ndef half(x):\n    return x / 'two'").reply["execution_count"]
+    home.run("%gpu restart")
+    cell = home.run("%%gpu\nimport inspect\nprint(inspect.getsource(half))\nhalf(1)")
+    assert "def half(x):\n    return x / 'two'" in cell.text()
+    assert f"Cell In[{count}], line 3, in half(x)" in cell.traceback
+
+
 def test_tb_and_debug_ask_the_side_of_the_last_error(home: HomeKernel) -> None:
     home.run("%%gpu\ndef deep():\n    inside = 5\n    raise OSError('deep')\ndeep()")
     for _ in range(2):
