@@ -98,6 +98,8 @@ KINDS = {
     "dataclass inheritance": Kind("from dataclasses import dataclass\n@dataclass\nclass A:\n    a: int = 1\n@dataclass\nclass B(A):\n    b: int = 2\n    def __post_init__(self): self.c = self.a\nx = B()", "x.b += 1", "(x, x.c)"),
     "abstract class": Kind("import abc\nclass A(abc.ABC):\n    @abc.abstractmethod\n    def f(self): ...\nclass B(A):\n    def f(self): return 1\nA.register(int)\nx = B()",
                            "x.n = getattr(x, 'n', 0) + 1", "(x.f(), isinstance(x, A), A.__abstractmethods__)"),
+    "registered with abstract classes of modules": Kind("from collections.abc import Mapping, MutableMapping, Sequence\nimport numbers\nclass x:\n    def __len__(self): return 2\n    def __getitem__(self, i): return (1, 2)[i]\nclass N: pass\nSequence.register(x); n = [0]\ndef kind(v):\n    match v:\n        case [a, b]: return 'two'\n        case {**k}: return 'map'",
+                            "n[0] += 1; MutableMapping.register(N)\nif n[0] > 1: numbers.Number.register(x)", "(isinstance(x(), Sequence), kind(x()), isinstance(N(), Mapping), isinstance(x(), numbers.Number), isinstance(N(), Sequence))"),
     "protocol and generic": Kind("from typing import Generic, TypeVar, Protocol\nT = TypeVar('T')\nclass G(Generic[T]):\n    def __init__(self, v: T): self.v = v\nx = G[list]([1])", "x.v.append(2)", "(x.v, G.__parameters__[0] is T)"),
     "TypedDict": Kind("from typing import TypedDict\nclass D(TypedDict):\n    a: int\nx = D(a=1)", "x['a'] += 1", "(x, sorted(D.__annotations__))"),
     "nested class": Kind("class O:\n    class I:\n        v = [1]\nx = O.I()", "O.I.v.append(2)", "(x.v, type(x) is O.I, O.I.__qualname__)"),

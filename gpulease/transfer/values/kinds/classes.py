@@ -16,12 +16,17 @@ from typing import Any
 from gpulease.transfer import frameworks
 from gpulease.transfer.values import given_up
 
+from . import registered_with
+
 _LEFT_OUT = frozenset({"__dict__", "__weakref__", "__slots__", "__slotnames__",
                        "__annotate_func__"})  # fmt: skip
 _ABC_PARTS = frozenset({"_abc_cache", "_abc_negative_cache", "_abc_negative_cache_version"})
 _HEAP_TYPE = 1 << 9
 #: In a content: what frameworks keep about the class (no attribute has such a name).
 _ENTRIES = "kept by frameworks"
+#: The same of modules' abstract classes that it is registered with.
+_REGISTERED = "registered with"
+_NO_ATTRIBUTES = frozenset({"_abc_impl", _ENTRIES, _REGISTERED})
 
 
 def shell_of(cls: type) -> tuple[Any, ...]:
@@ -80,6 +85,8 @@ def content_of(cls: type) -> dict[str, Any]:
         out["_abc_impl"] = [found for ref in abc._get_dump(cls)[0] if (found := ref())]  # type: ignore[attr-defined]  # noqa: SLF001
     if entries := frameworks.entries(cls):
         out[_ENTRIES] = entries
+    if abstract := registered_with.abstract_classes_of(cls):
+        out[_REGISTERED] = abstract
     return out
 
 
@@ -87,16 +94,16 @@ def apply(cls: type, content: dict[str, Any]) -> None:
     """Make ``cls`` consist of ``content``, deletions included."""
     have = content_of(cls)
     for name in have:
-        if name not in content and name not in ("_abc_impl", "__module__", "__doc__", _ENTRIES):
+        if name not in content and name not in {"__module__", "__doc__", *_NO_ATTRIBUTES}:
             type.__delattr__(cls, name)
     for name, value in content.items():
-        if name == _ENTRIES:
-            continue  # a framework may look at all the others
         if name == "_abc_impl":
             for subclass in value:
                 abc.ABCMeta.register(cls, subclass)  # type: ignore[arg-type]
-        elif name not in have or have[name] is not value:
+        elif name not in _NO_ATTRIBUTES and (name not in have or have[name] is not value):
             type.__setattr__(cls, name, value)
+    registered_with.register(cls, content.get(_REGISTERED, ()))
     if "__del__" in content:
         given_up.met(cls)
+    # A framework may look at all the others.
     frameworks.enter(cls, content.get(_ENTRIES, {}))
