@@ -18,6 +18,7 @@ from gpulease.sides.blocks import gpu
 
 if TYPE_CHECKING:
     from gpulease.kernel.session import Session
+    from gpulease.transfer.values.state.process_state import ProcessState
 
 
 class Extension:
@@ -43,11 +44,18 @@ class Extension:
         self._listen()
 
     @cached_property
+    def state(self) -> ProcessState:
+        """What cells change of this process, from the first one on: a GPU may come much later."""
+        from gpulease.transfer.values.state.process_state import ProcessState
+
+        return ProcessState()
+
+    @cached_property
     def session(self) -> Session:
         """Made when the bus speaks, or at the first GPU cell or magic."""
         from gpulease.kernel.session import Session
 
-        session = Session(self.shell, lambda: self.wrapper.typed)
+        session = Session(self.shell, self.state, lambda: self.wrapper.typed)
         session.start()
         return session
 
@@ -92,6 +100,8 @@ class Extension:
         started = self.started
         if started:
             self.session.before_home(way)
+        if not self._connected_once:
+            self.state.cell_begins(way.body, self.shell.user_ns)
         self._passed.append(started)
 
     def after_home(self, way: Route, *, failed: bool) -> None:
@@ -99,6 +109,12 @@ class Extension:
         # A cell that made the session (%gpu) did not pass its gate.
         if self._passed.pop():
             self.session.after_home(way, failed=failed)
+        if not self._connected_once:
+            self.state.cell_ended()
+
+    @property
+    def _connected_once(self) -> bool:
+        return self.started and self.session.connected_once
 
     def explain(self, name: str) -> str:
         """Say why a name is absent (``wrap.Cells``)."""

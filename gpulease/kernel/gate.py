@@ -21,7 +21,7 @@ from gpulease.kernel.route import Route
 from gpulease.kernel.tokens import missing
 from gpulease.sides.magics import Magic, enter
 from gpulease.transfer.api import Progress, SwitchReport
-from gpulease.transfer.values.kinds import module_files
+from gpulease.transfer.values import module_files
 
 _NOT_DEFINED = re.compile(r"name '([^']+)' is not defined")
 
@@ -80,7 +80,6 @@ class Gate:
     def after(self, way: Route, *, failed: bool) -> None:
         """The home cell ended: its settings reach the companion."""
         self._running.pop()
-        module_files.look()  # also long before the first GPU cell
         if self._parts.connected_once and way.reads:
             self._parts.home.after_home_cell(max(1, int(self._parts.shell.execution_count) - 1))
         if not failed:

@@ -30,6 +30,7 @@ from gpulease.kernel.tokens import parse_shared
 from gpulease.kernel.wait import Waiter
 from gpulease.protocol import ENV_CELL_OPTIONS, ENV_SHARED
 from gpulease.transfer.api import LAST_ERROR, Home, SwitchReport
+from gpulease.transfer.values.state.process_state import ProcessState
 
 log = logging.getLogger(__name__)
 
@@ -40,8 +41,9 @@ UNSEEN_SECONDS = 0.5
 class Parts(ABC):
     """What gate, GPU cells, completion and widgets of one kernel have in common."""
 
-    def __init__(self, shell: Any) -> None:
+    def __init__(self, shell: Any, state: ProcessState) -> None:
         self.shell = shell
+        self._state = state
         self.kernel = shell.kernel
         self.alone = False  # the running cell is a GPU cell that has shown nothing but progress
         self.inbox = Inbox(self._wake)
@@ -97,6 +99,7 @@ class Parts(ABC):
             self._home = HomeSide(
                 self.shell.user_ns,
                 hidden=self._hidden,
+                state=self._state,
                 on_staged=lambda: self.inbox.put(lambda: None),  # the loop commits when idle
             )
             self._home.share_variables(self._shared)

@@ -25,6 +25,7 @@ from gpulease.kernel.relay import say
 from gpulease.kernel.remote_error import mark_shown, remote_error
 from gpulease.kernel.route import Route, Side
 from gpulease.protocol import ENV_BUS, LeaseView
+from gpulease.transfer.values.state.process_state import ProcessState
 
 if TYPE_CHECKING:
     from gpulease.kernel.auto.classify import Decision
@@ -40,8 +41,8 @@ NO_SEED = (
 class Session(Parts):
     """One home kernel's gpulease; made by ``load_ipython_extension``."""
 
-    def __init__(self, shell: Any, typed: Callable[[], str]) -> None:
-        super().__init__(shell)
+    def __init__(self, shell: Any, state: ProcessState, typed: Callable[[], str]) -> None:
+        super().__init__(shell, state)
         self._typed = typed  # the text of the running cell, as Python
         self.sticky = False
         #: Whether each cell is looked at (``%gpu auto``), and what was found of the last one.

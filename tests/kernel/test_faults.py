@@ -178,7 +178,7 @@ def test_restart_brings_everything_home_and_imports_anew(fresh: HomeKernel) -> N
     wait_for(lambda: process_is_gone(pid), what="the companion's end")
     assert fresh.run("%%gpu\nf(), values").result == "(30003, {'a': [1]})"
     assert companion_pid(fresh) != pid
-    fresh.run("%%gpu\nlock = __import__('threading').Lock()")
+    fresh.run("%%gpu\nlock = __import__('threading').Lock(); lock.acquire()")
     assert "%gpu restart --force" in fresh.run("%gpu restart").traceback
     assert "could not come: lock" in fresh.run("%gpu restart --force").text()
     assert "Nothing of this notebook" in fresh.run("%gpu restart").error

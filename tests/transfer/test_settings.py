@@ -138,7 +138,6 @@ def test_what_belongs_to_one_process_stays(pair):
 
 def test_to_set_one_may_import_a_module_that_others_waited_for(monkeypatch):
     """Loading a warning's category imports its module, and an import looks at what waits."""
-    settings = Settings()
 
     def put(values):
         settings.settle()  # as the import does
@@ -147,6 +146,7 @@ def test_to_set_one_may_import_a_module_that_others_waited_for(monkeypatch):
     done = []
     for name in ("warnings", "logging"):
         monkeypatch.setitem(KNOWN, name, replace(KNOWN[name], put=put))
+    settings = Settings()
     told = {"warnings": {"a": pickle.dumps(1)}, "logging": {"b": pickle.dumps(2)}}
     settings.apply(told)
     assert sorted(done, key=str) == [{"a": 1}, {"b": 2}]

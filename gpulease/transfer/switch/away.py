@@ -22,7 +22,7 @@ from gpulease.transfer.values.acknowledgement import acknowledge
 from gpulease.transfer.values.collector import collector_waits
 from gpulease.transfer.values.given_up import quietly
 from gpulease.transfer.values.groups import AbandonedError, name_root, names_of
-from gpulease.transfer.values.kinds import finalizers, module_files
+from gpulease.transfer.values.kinds import finalizers
 from gpulease.transfer.values.packing.shipment import Incoming, Outcome, Shipment
 from gpulease.transfer.values.side import Hidden, Side
 from gpulease.wire.connection import Wire
@@ -112,7 +112,7 @@ class AwaySide:
             if self._wire is not None:
                 self._wire.withdraw()
             self.side.state.settle()
-            self.side.state.imported(source)
+            self.side.state.cell_begins(source, self.side.ns)
 
     def expect(self, said: Mapping[str, Any]) -> None:
         """Home wants what the coming cell changes, as soon as it has ended."""
@@ -125,8 +125,8 @@ class AwaySide:
         """
         told = None
         with self._lock:
+            self.side.state.cell_ended()
             self.side.state.look()
-            module_files.look()
             self._running = max(0, self._running - 1)
             self._generation += 1
             self.side.noted = {}

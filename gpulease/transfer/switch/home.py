@@ -25,10 +25,10 @@ from gpulease.transfer.api import (
 )
 from gpulease.transfer.values.given_up import quietly
 from gpulease.transfer.values.groups import names_of
-from gpulease.transfer.values.kinds import module_files
 from gpulease.transfer.values.names.analysis import Use, cell_use
 from gpulease.transfer.values.packing.ledger import Absent
 from gpulease.transfer.values.side import Hidden, Side
+from gpulease.transfer.values.state.process_state import ProcessState
 from gpulease.transfer.values.stays.stayed import Stayed, let_go
 from gpulease.wire.message import Message, Pending
 
@@ -41,6 +41,7 @@ from .expected import NOTHING_NEW
 from .imports import ImportsAhead
 from .large import Large
 from .messages import away_note, thread_notes
+from .module_notes import ModuleNotes
 from .origins import Origins
 from .peer import Peer
 from .requests import Requests
@@ -54,6 +55,7 @@ from .writebehind import WriteBehind
 class HomeSide:
     """See ``api.Home``.  ``available`` gives the bytes this process may still take.
 
+    ``state`` has watched this process from the notebook's first cell on, where that was earlier.
     ``on_staged`` is called on a background thread when ``commit_pending`` has work.
     """
 
@@ -63,11 +65,12 @@ class HomeSide:
         *,
         hidden: Hidden = (),
         settings: TransferSettings | None = None,
+        state: ProcessState | None = None,
         available: memory.Available = memory.available,
         on_staged: Callable[[], None] = lambda: None,
     ) -> None:
         self.settings = settings or TransferSettings()
-        self.side = Side("h", namespace, hidden, self.settings)
+        self.side = Side("h", namespace, hidden, self.settings, state)
         self._threads = UserThreads(namespace)
         self.unavailable = Unavailable(self.side, ConcurrentThreads(namespace))
         self.side.on_remove, self.side.aside = self.unavailable.put_aside, self.unavailable.aside
@@ -89,6 +92,7 @@ class HomeSide:
         self._use: Use | None = None
         self._last_use = Use()
         self._origins = Origins(namespace)
+        self._module_notes = ModuleNotes(namespace, self.side.state.modules)
         self._expected: Pending | None = None
         self._cell = 0
         self._behind: WriteBehind | None = None
@@ -106,6 +110,7 @@ class HomeSide:
             self._large.park_limit = int(reply.body["park_limit"])
             if session != self._session:
                 self.side.state.forget_peer()
+                self._module_notes.new_companion()
                 self.owner = Place.HOME
             self.side.ledger.forget_peer()
             self._session = session
@@ -185,7 +190,8 @@ class HomeSide:
         self._dirty = False
         self._use = self._last_use = use
         self.arrivals.cell_begins(use)
-        return report
+        told = self._module_notes.before(source, Place.GPU)
+        return replace(report, notes=(*report.notes, *told))
 
     def expect_gpu_cell(self) -> dict[str, Any]:
         """Return what is to travel with the coming cell, so that its end needs no question."""
@@ -250,9 +256,10 @@ class HomeSide:
         """Make home the owner and bring what the cell may read; raises what it cannot get."""
         report = self._bring_for(source, progress)
         self._origins.cell_begins()
-        self.side.state.imported(source)
+        self.side.state.cell_begins(source, self.side.ns)
         self.unavailable.conflicts.mark_dirty()  # user code runs from here on
-        return report
+        told = self._module_notes.before(source, Place.HOME)
+        return replace(report, notes=(*report.notes, *told))
 
     def _bring_for(self, source: str, progress: Progress | None) -> SwitchReport:
         started = time.monotonic()
@@ -289,7 +296,7 @@ class HomeSide:
         """Home code ran (a cell or a callback): everything here is unverified."""
         self._bringing.structures.put_away()
         self._origins.cell_ended(execution_count)
-        module_files.look()
+        self.side.state.cell_ended()
         self._dirty = True
         self.side.supersede()
         self.unavailable.rebound()

@@ -12,7 +12,7 @@ from typing import Any
 
 from gpulease.errors import GPULeaseError
 from gpulease.sizes import size_text
-from gpulease.transfer.api import Note
+from gpulease.transfer.api import Note, Place
 from gpulease.transfer.frameworks import sealed
 from gpulease.transfer.values.packing.ledger import Absent
 
@@ -106,6 +106,18 @@ def sealed_notes(names: Sequence[str], values: Mapping[str, Any]) -> list[Note]:
         for name, value in found
         if type(value) is sealed.Sealed
     ]
+
+
+def module_note(names: Sequence[str], place: Place) -> Note:
+    """Say to a cell at ``place`` what the other side has otherwise in modules."""
+    was = "was" if len(names) == 1 else "were"
+    if place is Place.GPU:
+        where, has = "in your notebook", "the GPU's side has its own"
+        again = "If GPU cells need it, run in a GPU cell, too, what changed it."
+    else:
+        where, has = "in a GPU cell", "your notebook has its own"
+        again = "If it is needed here, run here, too, what changed it."
+    return Note("module", f"{_listed(names)} {was} changed {where}; {has}. {again}", tuple(names))
 
 
 def stayed_note(name: str, blocker: str) -> Note:

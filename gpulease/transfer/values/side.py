@@ -51,14 +51,19 @@ class Side:
     """State of one side; every method runs under that side's transfer lock."""
 
     def __init__(
-        self, label: str, namespace: dict[str, Any], hidden: Hidden, settings: TransferSettings
+        self,
+        label: str,
+        namespace: dict[str, Any],
+        hidden: Hidden,
+        settings: TransferSettings,
+        state: ProcessState | None = None,
     ) -> None:
         self.label = label
         self.ns = namespace
         self.settings = settings
         self.registry = Registry(label)
         self.ledger = Ledger()
-        self.state = ProcessState()
+        self.state = state or ProcessState()
         self.book = UnitBook(namespace, self.registry)
         culprits = self.ledger.culprits if label == "a" else ()
         #: Values that stay the objects that they are, by id: they are no units.

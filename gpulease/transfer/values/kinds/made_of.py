@@ -19,8 +19,9 @@ import random
 import types
 from typing import Any
 
+from gpulease.transfer.values.module_files import module_digest
+
 from . import tokens
-from .module_files import module_digest
 from .units import is_interpreters, is_unit, own_space
 
 _NUMBERS_AND_TEXT = (int, float, complex, str, bytes)

@@ -17,12 +17,12 @@ from typing import Any
 
 from gpulease.transfer.refuse import RefusedError, is_dead
 from gpulease.transfer.registry import GLOBALS_SLOT, Registry
+from gpulease.transfer.values.module_files import module_digest
 from gpulease.transfer.values.names.analysis import code_use
 from gpulease.transfer.values.stays import leaves, locks, stayed
 
 from . import arrays_in_place, classes, cloudpickle_names, containers, enums, finalizers
 from .containers import fill_dict
-from .module_files import module_digest
 
 _EMPTY = object()
 #: Flags of types: made while the interpreter runs, not to be changed, and open to subclasses.

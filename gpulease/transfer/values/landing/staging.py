@@ -25,8 +25,8 @@ from gpulease.transfer.frameworks.sealed import Culprit
 from gpulease.transfer.registry import GLOBALS_SLOT, Registry
 from gpulease.transfer.values import given_up
 from gpulease.transfer.values.kinds import arrays_in_place, classes, constants, containers, enums
-from gpulease.transfer.values.kinds.module_files import is_alike
 from gpulease.transfer.values.kinds.units import apply_content
+from gpulease.transfer.values.module_files import is_alike
 from gpulease.transfer.values.names.culprit import find_culprit
 from gpulease.transfer.values.stays import locks, stayed
 

@@ -14,9 +14,9 @@ import types
 import weakref
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from . import scopes
+from .source import parsed
 
 #: Calling one of these may read or write any name.
 _UNBOUNDED = frozenset({
@@ -73,7 +73,7 @@ EVERYTHING = Use(unbounded=True)
 
 def cell_use(source: str) -> Use:
     """Analyse a cell as typed (IPython syntax included); unparsable source is unbounded."""
-    tree = _parse(source)
+    tree = parsed(source)
     if tree is None:
         return EVERYTHING
     visitor = _Visitor()
@@ -102,7 +102,7 @@ def imported_parts(source: str) -> set[str]:
 
     ``import a.b`` binds ``a``, and everybody who has ``a`` sees ``b`` in it.
     """
-    tree = _parse(source) if "import" in source else None
+    tree = parsed(source) if "import" in source else None
     return {
         alias.name
         for node in (ast.walk(tree) if tree is not None else ())
@@ -186,21 +186,6 @@ def _targets(targets: Iterable[ast.expr | None]) -> set[str]:
         elif isinstance(target, ast.Starred):
             found |= _targets([target.value])
     return found
-
-
-def _parse(source: str) -> ast.Module | None:
-    try:
-        return ast.parse(source)
-    except (SyntaxError, ValueError):
-        pass
-    try:
-        from IPython.core.inputtransformer2 import TransformerManager
-
-        manager: Any = TransformerManager
-        plain: str = manager().transform_cell(source)
-        return ast.parse(plain)
-    except (ImportError, SyntaxError, ValueError):
-        return None
 
 
 def _root(node: ast.expr) -> str | None:

@@ -40,7 +40,6 @@ from gpulease.transfer.values.kinds import (
     unpickled,
     weak,
 )
-from gpulease.transfer.values.kinds.module_files import module_digest
 from gpulease.transfer.values.kinds.reductions import (
     reduce_answering,
     reduce_exception,
@@ -54,6 +53,7 @@ from gpulease.transfer.values.kinds.units import (
     is_plain_instance,
     is_unit,
 )
+from gpulease.transfer.values.module_files import module_digest
 from gpulease.transfer.values.stays import files, leaves, locks
 from gpulease.transfer.values.stays.stayed import Stayed
 

@@ -14,13 +14,14 @@ import os
 import pickle
 import random
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from gpulease.protocol.variables import is_of_one_process, is_secret
 from gpulease.transfer.libraries import library
 from gpulease.transfer.values.names import analysis
 
+from .module_changes import ModuleChanges
 from .on_import import when_imported
 from .seeds import Seeds
 from .settings import Settings
@@ -63,6 +64,7 @@ class ProcessState:
         self._torch_hooks = 0
         self._seeds = Seeds()
         self._settings = Settings()
+        self.modules = ModuleChanges(self._settings.see_own_modules)
         self._imported: set[str] = set()
         self._agreed = b""
         self._shared: frozenset[str] = frozenset()
@@ -76,9 +78,19 @@ class ProcessState:
     def _may_travel(self, name: str) -> bool:
         return not stays(name) and (not is_secret(name) or name in self._shared)
 
-    def imported(self, source: str) -> None:
-        """A cell runs that may import parts of a package: whoever has the package has them, too."""
+    def cell_begins(self, source: str, namespace: Mapping[str, Any]) -> None:
+        """Take note of what a cell may change of it beside what is looked at anyway.
+
+        A cell may import parts of a package: whoever has the package has them, too.
+        """
         self._imported |= analysis.imported_parts(source)
+        self._settings.see_own_modules()
+        self.modules.cell_begins(source, namespace)
+
+    def cell_ended(self) -> None:
+        """Find out what the cell changed in modules."""
+        self._settings.see_own_modules()
+        self.modules.cell_ended()
 
     def capture(self) -> bytes:
         """Return the state as bytes, or b'' when it is as at the last agreement."""
@@ -106,6 +118,7 @@ class ProcessState:
     def forget_peer(self) -> None:
         """The other side is new: it has none of this."""
         self._agreed = b""
+        self.modules.theirs.clear()
 
     def prepare(self, data: bytes) -> None:
         """Let what comes with ``data`` find its modules: their folders, and parts of packages."""
@@ -143,6 +156,7 @@ class ProcessState:
         self._travelled.update(state["path_added"], state["path_removed"])
         sys.path[:] = _merged(sys.path, state)
         self._settings.apply(state["settings"])
+        self.modules.take(state["modules"])
         self._agreed = self._pickle()
 
     def _enter(self, folder: str) -> None:
@@ -186,6 +200,7 @@ class ProcessState:
             "path_order": list(sys.path),
             "settings": self._settings.capture(),
             "imported": sorted(self._imported),
+            "modules": self.modules.told(),
         }
         if self._decides:
             state["shared"] = sorted(self._shared)

@@ -14,7 +14,10 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+from gpulease.transfer.values import module_files
+
 from .known_settings import SETTINGS, Setting
+from .module_data import setting_name, setting_of
 from .on_import import when_imported
 
 
@@ -22,12 +25,13 @@ class Settings:
     """Changed settings of one process."""
 
     def __init__(self) -> None:
+        self._table = dict(SETTINGS)
         self._first: dict[str, dict[str, bytes]] = {}
         self._told: dict[str, dict[str, bytes]] = {}
         self._waiting: dict[str, dict[str, bytes]] = {}
         #: What was looked at last, all keys in one: it is asked for at every cell.
         self._last: dict[str, bytes] = {}
-        for setting in SETTINGS.values():
+        for setting in self._table.values():
             if setting.module in sys.modules:
                 self._begin(setting.module)
             elif setting.first is None:
@@ -35,16 +39,30 @@ class Settings:
 
     def _begin(self, module: str) -> None:
         """Remember what a module has before any code of the notebook could change it."""
-        for name, setting in SETTINGS.items():
+        for name, setting in self._table.items():
             if setting.module == module and setting.first is None:
                 with contextlib.suppress(Exception):  # another version may have it elsewhere
                     self._first[name] = _pickled(setting.get())
         if self._waiting:
             self.settle()
 
+    def see_own_modules(self) -> None:
+        """Take in modules of the person's own: what they have now is what they began with."""
+        for module in module_files.own_modules():
+            name = setting_name(module)
+            if name not in self._first:
+                self._know(name)
+                self._begin(module)
+
+    def _know(self, name: str) -> bool:
+        if name not in self._table and (setting := setting_of(name)) is not None:
+            self._table[name] = setting
+            when_imported(setting.module, partial(self._begin, setting.module))
+        return name in self._table
+
     def capture(self) -> dict[str, dict[str, bytes]]:
         """Return what changed, by setting and key; pickled."""
-        for name, setting in SETTINGS.items():
+        for name, setting in self._table.items():
             if setting.first is not None:
                 self._first.setdefault(name, _pickled(setting.first))
             first = self._first.get(name)
@@ -77,8 +95,9 @@ class Settings:
             known = self._told.setdefault(name, {})
             fresh = {key: data for key, data in values.items() if known.get(key) != data}
             known.update(values)
-            if fresh and name in SETTINGS:
+            if fresh and self._know(name):
                 self._waiting.setdefault(name, {}).update(fresh)
+        self.see_own_modules()
         self.settle()
 
     def settle(self) -> None:
@@ -87,7 +106,7 @@ class Settings:
         To set one may import a module, and that comes here again, or another thread does.
         """
         for name in list(self._waiting):
-            setting = SETTINGS[name]
+            setting = self._table[name]
             if setting.module not in sys.modules or not _may(setting):
                 continue
             self._last.pop(name, None)

@@ -6,6 +6,7 @@ Owns what file a module was loaded from, and that one which IPython loads anew b
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import importlib
 import sys
@@ -37,6 +38,12 @@ def look() -> None:
         module_digest(name)
     for name in list(_digests):
         module_digest(name)
+
+
+def own_modules() -> list[str]:
+    """Return the modules of the person's own that are imported now."""
+    look()
+    return [name for name, known in _digests.items() if known[1] and name in sys.modules]
 
 
 def module_digest(name: str) -> str:
@@ -71,7 +78,24 @@ def _own_file(module: ModuleType | None) -> str:
     name = str(getattr(module, "__name__", ""))
     if not isinstance(path, str) or name == "__main__" or name.partition(".")[0] == "gpulease":
         return ""
-    return "" if "site-packages" in path or path.startswith(_SITE) else path
+    if "site-packages" in path or path.startswith(_SITE) or _is_of_packages(_folder(name, path)):
+        return ""
+    return path
+
+
+def _folder(name: str, path: str) -> str:
+    """Return the folder in which Python found the module's topmost package."""
+    top = sys.modules.get(name.partition(".")[0])
+    inside = list(getattr(top, "__path__", ()) or ())  # a package's own folder
+    return str(Path(inside[0] if inside else getattr(top, "__file__", None) or path).parent)
+
+
+@functools.cache
+def _is_of_packages(folder: str) -> bool:
+    """Say whether packages are installed in a folder (``pip install --target``)."""
+    with suppress(OSError):
+        return any(each.suffix == ".dist-info" for each in Path(folder).iterdir())
+    return False
 
 
 def is_alike(name: str, digest: str) -> bool:
