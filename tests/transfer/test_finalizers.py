@@ -1,9 +1,11 @@
 """``weakref.finalize`` and what is made with it: each runs once, as in one process."""
 
+import weakref
 from pathlib import Path
 
 import pytest
 
+from gpulease.transfer.values.kinds import finalizers
 from tests.transfer.companion_main import run
 
 HEAD = (
@@ -127,3 +129,13 @@ def test_what_it_is_called_with_is_what_the_variables_hold(pair, first):
     two("del a")
     one("assert ran == [0, 1] and not fs[0].alive; more['k'].append(3); del b")
     two("assert ran == [0, 1, 1, 2, 3] and not fs[1].alive")
+
+
+def test_ended_ones_are_forgotten():
+    class Thing:
+        pass
+
+    for _ in range(1000):
+        thing = Thing()
+        finalizers.reduce(weakref.finalize(thing, print))
+    assert len(finalizers._keys) == len(finalizers._by_key) < 500

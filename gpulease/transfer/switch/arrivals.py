@@ -187,12 +187,12 @@ class Arrivals:
         return held | {n: v for n, v in self._unavailable.aside.items() if n in names - held.keys()}
 
     def _remember_refusals(self, incoming: Incoming, outcome: Outcome) -> None:
+        if outcome.lacks:
+            return
         remote = self._side.ledger.remote
-        for index, reason in outcome.failed.items():
-            for name in names_of(incoming.groups[index].roots):
-                absent = remote.get(name)
-                if absent is not None and not outcome.lacks:
-                    remote[name] = replace(absent, blocker=reason)
+        refusals = outcome.refusals([group.roots for group in incoming.groups])
+        for name in refusals.keys() & remote.keys():
+            remote[name] = replace(remote[name], blocker=refusals[name])
 
     # ---- notes
 

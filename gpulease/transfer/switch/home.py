@@ -267,16 +267,17 @@ class HomeSide:
         self.commit_pending()
         self.side.supersede()
         remote = self.side.ledger.remote
-        if self.unavailable.lost or self.unavailable.conflicts.open:
-            use = cell_use(source)
+        missed = bool(self.unavailable.lost or self.unavailable.conflicts.open)
+        here = not self.connected or (self.owner is Place.HOME and not remote)
+        use = Use() if here and not missed else cell_use(source)
+        if missed:
             self.unavailable.let_delete(use.deletes - remote.keys())
             self.unavailable.check(use)
-        if not self.connected or (self.owner is Place.HOME and not remote):
+        if here:
             return SwitchReport(notes=self.arrivals.take_notes())
         self.rest()
         moved: tuple[str, ...] = ()
         size = 0
-        use = cell_use(source)
         near = use.but(use.deletes)
         if self.owner is Place.GPU:
             moved, size = self._bringing.all_changed(progress, near)

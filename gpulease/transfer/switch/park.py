@@ -119,11 +119,7 @@ def take_parked(side: Side, path: str) -> dict[str, Any]:
     survey = side.survey()
     parked = sorted(n for g in incoming.groups for n in names_of(g.roots))
     absent = {n: side.absent(n, survey).to_json() for n in parked if n in side.ns}
-    failed = {
-        name: why
-        for index, why in outcome.failed.items()
-        for name in names_of(incoming.groups[index].roots)
-    }
+    failed = outcome.refusals([group.roots for group in incoming.groups])
     return {"absent": absent, "failed": failed}
 
 

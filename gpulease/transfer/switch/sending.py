@@ -78,11 +78,7 @@ class Sending:
                 break
         if not outcome.ok:
             raise not_taken()
-        failed = {
-            name: why
-            for index, why in outcome.failed.items()
-            for name in names_of(shipment.items[index].packed.roots)
-        }
+        failed = outcome.refusals([item.packed.roots for item in shipment.items])
         new = [(name, why) for name, why in failed.items() if self._said.get(name) != why]
         self._said = failed
         notes = tuple(

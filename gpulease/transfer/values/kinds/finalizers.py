@@ -22,6 +22,9 @@ _registry: dict[Any, Any] = KIND._registry  # type: ignore[attr-defined]  # noqa
 #: Finalizers that both sides have.  They have no attributes, and nothing refers to them weakly.
 _keys: dict[weakref.finalize[Any, Any], str] = {}
 _by_key: dict[str, weakref.finalize[Any, Any]] = {}
+_FEW = 100
+#: At how many of them the ended ones are looked for next.
+_most = [_FEW]
 #: References to a finalizer of which nobody else knows: ours, and those of who counts.
 _OURS = 4
 
@@ -77,10 +80,17 @@ def _at_an_end(finalizer: Any, ref: Any = None) -> Any:
 
 def _know(finalizer: Any, key: str) -> None:
     given_up.also(KIND, "__call__", _at_an_end)
-    for each in [f for f in _keys if not f.alive and sys.getrefcount(f) <= _OURS]:
-        _by_key.pop(_keys.pop(each), None)
+    if len(_keys) >= _most[0]:
+        _forget_ended()
     _keys[finalizer] = key
     _by_key[key] = finalizer
+
+
+def _forget_ended() -> None:
+    """Nothing tells of the end of one: all are looked at each time there are twice as many."""
+    for each in [f for f in _keys if not f.alive and sys.getrefcount(f) <= _OURS]:
+        _by_key.pop(_keys.pop(each), None)
+    _most[0] = max(_FEW, 2 * len(_keys))
 
 
 def waiting(kind: Any, key: str, what: tuple[Any, Any, Any, Any], at_exit: bool) -> Any:

@@ -12,6 +12,7 @@ from itertools import islice
 from typing import Any
 
 from gpulease.transfer.frameworks.sealed import Culprit
+from gpulease.transfer.values.groups import names_of
 from gpulease.transfer.values.kinds.hashing import CHUNK, DIGEST, split
 from gpulease.transfer.values.landing.staging import Arrived
 
@@ -293,6 +294,10 @@ class Outcome:
             self.dropped + later.dropped,
             self.missed + later.missed,
         )
+
+    def refusals(self, roots: Sequence[Iterable[str]]) -> dict[str, str]:
+        """Return by name why it failed; ``roots`` are those of each group of the shipment."""
+        return {n: why for index, why in self.failed.items() for n in names_of(roots[index])}
 
     def to_json(self) -> dict[str, Any]:
         """Return the wire form."""
