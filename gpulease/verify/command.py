@@ -116,8 +116,11 @@ def _lines(tried: Tried) -> str:
     lines = [f"  {head}  {tried.where.name} ({tried.seconds:.1f} s)"]
     for finding in tried.findings:
         lines.append(f"    cell {finding.cell}{_of(finding)}: {finding.kind}")
-        lines.append(f"      in a plain kernel: {finding.expected}")
-        lines.append(f"      here:              {finding.found}")
+        if finding.kind == "set aside":
+            lines.append(f"      {finding.found}")
+        else:
+            lines.append(f"      in a plain kernel: {finding.expected}")
+            lines.append(f"      here:              {finding.found}")
         lines.append(f"      {finding.advice}")
     lines += [f"    said under {note}" for note in tried.notes]
     return "\n".join(lines)

@@ -1,6 +1,7 @@
 """What differs between a notebook in a plain kernel and the same notebook placed, and what to do.
 
-Pure.  What differs between two plain runs already is no fault of a placement: it is set aside.
+Pure.  What differs between two plain runs already is no fault of a placement: it is set aside.  So
+is what comes after an error that only the placement has, which may differ for that reason alone.
 """
 
 from __future__ import annotations
@@ -24,6 +25,10 @@ _REPORT = (
     "If docs/transfer.md does not except it, this is a fault of gpulease: please report it with "
     "this notebook."
 )
+_AFTER = (
+    "They differ after this cell's error and perhaps because of it, so they are not compared. Mend "
+    "the cell and verify again, and they will be."
+)
 
 
 @dataclass(frozen=True)
@@ -32,7 +37,8 @@ class Finding:
 
     Attributes:
         cell: number in the notebook, from 1, text cells counted; 0 for none in particular.
-        kind: ``error``, ``output``, ``value``, ``type``, ``alias``, ``missing`` or ``stays``.
+        kind: ``error``, ``output``, ``value``, ``type``, ``alias``, ``missing`` or ``stays``;
+            ``set aside``: what differs after an error, in ``found``.
         name: the variable, "" for what a cell showed.
         expected: in the plain kernel.
         found: in this placement.
@@ -82,9 +88,13 @@ def compare(
     """Return how a placed run differs from the plain one."""
     for index, (expected, found) in enumerate(zip(plain.cells, placed.cells, strict=True)):
         if expected.ok and not found.ok:
-            # What comes after it differs for that reason alone.
-            return [*_outputs(cells, plain, placed, what, index), _error(cells[index], found)]
-    findings = _outputs(cells, plain, placed, what, len(cells))
+            before = _outputs(cells, plain, placed, what, range(index))
+            return [
+                *before,
+                _error(cells[index], found),
+                *_aside(cells, plain, placed, what, index),
+            ]
+    findings = _outputs(cells, plain, placed, what, range(len(cells)))
     return [*findings, *_values(cells, plain, placed, what)]
 
 
@@ -103,10 +113,10 @@ def _without_frames(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def _outputs(
-    cells: Sequence[CodeCell], plain: NotebookRun, placed: NotebookRun, what: Steady, end: int
+    cells: Sequence[CodeCell], plain: NotebookRun, placed: NotebookRun, what: Steady, which: range
 ) -> list[Finding]:
     findings = []
-    for index in range(end):
+    for index in which:
         expected, found = shown(plain.cells[index]), shown(placed.cells[index])
         if expected != found and index not in what.cells:
             one, other = _apart(expected, found)
@@ -126,6 +136,24 @@ def _error(cell: CodeCell, run: CellRun) -> Finding:
     else:
         advice = f"Run this cell where what it uses was made. {_REPORT}"
     return Finding(cell.number, "error", "", "no error", found[:_SHOWN], advice)
+
+
+def _aside(
+    cells: Sequence[CodeCell], plain: NotebookRun, placed: NotebookRun, what: Steady, failed: int
+) -> list[Finding]:
+    """Return in one finding what differs after the error of a cell; nothing where nothing does."""
+    later = _outputs(cells, plain, placed, what, range(failed + 1, len(cells)))
+    names = {finding.name for finding in _values(cells, plain, placed, what)}
+    parts = [
+        f"{one if len(which) == 1 else one + 's'} {', '.join(which)}"
+        for one, which in (
+            ("cell", [str(finding.cell) for finding in later]), ("variable", sorted(names)),
+        )
+        if which
+    ]  # fmt: skip
+    if not parts:
+        return []
+    return [Finding(cells[failed].number, "set aside", "", "", "; ".join(parts), _AFTER)]
 
 
 def _values(

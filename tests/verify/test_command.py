@@ -16,7 +16,13 @@ GOOD = (
     "%%time\nimport random; random.seed(1); r = random.random()",
     "class C: pass\nc = C(); c.box = box\n1 / 0",
 )
-BAD = ("import random\nx = random.random()", "g = (i for i in range(3))", "next(g)")
+BAD = (
+    "import random\nx = random.random()",
+    "g = (i for i in range(3))",
+    "first = next(g)",
+    "print('first' in globals())",
+    "1 + 1",
+)
 
 
 def write(path, sources):
@@ -41,10 +47,12 @@ def test_one_that_may_not_says_which_cell_and_what_to_do(tmp_path, capsys):
     assert main(["verify", path, "--pattern", "alternating-home", "--json"]) == 1
     report = json.loads(capsys.readouterr().out)
     assert report["not_repeatable"] == [{"cell": 2, "name": "x"}]
-    (finding,) = report["placements"][0]["findings"]
+    finding, aside = report["placements"][0]["findings"]
     assert (finding["cell"], finding["kind"]) == (4, "error")
     assert "g cannot travel" in finding["found"]
     assert "on one side" in finding["advice"]
+    assert (aside["cell"], aside["kind"]) == (4, "set aside")
+    assert aside["found"] == "cell 5; variables first, g"
 
 
 @pytest.mark.parametrize("content", ["", "{}", '{"cells": 3}', "not json"])

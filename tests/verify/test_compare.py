@@ -49,9 +49,20 @@ def test_an_output_is_named_by_its_cell():
 
 
 def test_after_an_error_nothing_is_compared():
-    found = compare(CELLS, ran("", "1", "3"), ran("", "1", "4", failed=1), Steady())
+    found = compare(CELLS, ran("", "1", "3"), ran("", "1", "3", failed=1), Steady())
     assert [(f.cell, f.kind) for f in found] == [(4, "error")]
     assert "on one side" in found[0].advice
+
+
+def test_what_differs_after_an_error_is_named_as_set_aside():
+    plain = ran("", "1", "3", values={"x": ["int", "1", "a"], "y": ["int", "1", "a"]})
+    other = ran("", "1", "4", values={"x": ["int", "1", "a"]}, failed=1)
+    error, aside = compare(CELLS, plain, other, Steady())
+    assert (error.kind, aside.kind, aside.cell) == ("error", "set aside", 4)
+    assert aside.found == "cell 5; variable y"
+    shaky = Steady(cells=frozenset({2}), names=frozenset({"y"}))
+    other.picture["values"]["y"] = ["int", "2", "b"]
+    assert len(compare(CELLS, plain, other, shaky)) == 1, "it differs in a plain kernel, too"
 
 
 def test_values_types_and_what_is_missing():
