@@ -110,5 +110,6 @@ def is_unchanged(side: Side, packed: Packed) -> bool:
 
 def gone_names(side: Side) -> set[str]:
     """Return the names that the other side has, or had, and this one has no more."""
-    held = set(names_of(side.ledger.base))
-    return (held | side.ledger.superseded) - side.ns.keys() - side.ledger.remote.keys()
+    ledger = side.ledger
+    held = {*names_of(ledger.base), *ledger.superseded, *ledger.unagreed}
+    return held - side.ns.keys() - ledger.remote.keys()

@@ -179,6 +179,7 @@ class Bringing:
             raise cannot_move(pseudo, reason)
         value = side.ns.pop(pseudo)
         side.ledger.differ([name_root(pseudo)])
+        side.ledger.unagreed.discard(pseudo)
         if execution_count == LAST_ERROR and isinstance(value[0], str):
             error = self._named(value[0], fetch)
             return error, value[1]

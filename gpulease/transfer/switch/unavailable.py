@@ -69,7 +69,7 @@ class Unavailable:
         """Home code ran; names it bound anew are neither lost nor in conflict any more."""
         self.conflicts.mark_dirty()
         for name in [n for n in (*self.conflicts.open, *self.lost) if n in self.side.ns]:
-            self.conflicts.open.pop(name, None)
+            self._end_conflict(name)
             self.lost.pop(name, None)
         for name in [n for n in self.aside if n in self.side.ns]:
             del self.aside[name]
@@ -211,9 +211,15 @@ class Unavailable:
             if name not in side.ns:
                 side.ns[name] = None
                 self.doubtful.discard(name)
-                for table in (self.lost, self.conflicts.open, self.aside):
+                self._end_conflict(name)
+                for table in (self.lost, self.aside):
                     table.pop(name, None)
         side.supersede()
+
+    def _end_conflict(self, name: str) -> None:
+        """A name in conflict is bound anew or deleted here: the other side still has its own."""
+        if self.conflicts.open.pop(name, None) is not None:
+            self.side.ledger.unagreed.add(name)
 
     # ---- saying so
 

@@ -45,7 +45,9 @@ def acknowledge(side: Side, shipment: Shipment, outcome: Outcome) -> None:
         ledger.forget_chunks(gone)
     told = {*shipment.names, *shipment.same, *shipment.absent, *shipment.deleted}
     ledger.withheld = (ledger.withheld - told) | shipment.withheld.keys()
-    ledger.superseded -= {*shipment.names, *shipment.absent, *shipment.deleted}
+    said = {*shipment.names, *shipment.absent, *shipment.deleted}
+    ledger.superseded -= said
+    ledger.unagreed -= said
     ledger.untold.difference_update(shipment.gone)
     if shipment.state:
         side.state.agreed(shipment.state)
@@ -55,6 +57,7 @@ def unknown(side: Side, shipment: Shipment) -> None:
     """Whether the receiver took any of a shipment is not known: nothing of it is agreed on."""
     ledger = side.ledger
     told = (*shipment.absent, *shipment.deleted, *shipment.withheld, *shipment.same)
+    ledger.unagreed.update(told, shipment.names)
     ledger.differ(map(name_root, told))
     for item in shipment.items:
         ledger.differ(item.packed.roots)

@@ -332,6 +332,9 @@ class Side:
         arrived = {name for loaded in staging.loaded.values() for name in loaded.names}
         for name in (*arrived, *incoming.deleted):
             self.ledger.remote.pop(name, None)
+        self.ledger.unagreed.difference_update(bound, incoming.deleted)
+        others = {*arrived, *incoming.absent}.difference(bound, removed)
+        self.ledger.unagreed |= others & self.ns.keys()  # bound anew here meanwhile
         self._withhold(incoming, arrived)
         if incoming.complete:
             # Of what is put away here the sender may not speak: it may be in doubt there.
@@ -431,6 +434,7 @@ class Side:
                     self.ledger.agree(self.pack(merge(parts.values()), survey))
             except RefusedError:
                 self.ledger.differ(loaded.arrived.roots)
+                self.ledger.unagreed.update(names_of(roots))
 
 
 def _for_want_of(

@@ -86,6 +86,8 @@ class Ledger:
     peer_units: set[str] = field(default_factory=set)
     remote: dict[str, Absent] = field(default_factory=dict)
     superseded: set[str] = field(default_factory=set)
+    #: Names that the other side has, or may have, though no content of them is agreed on.
+    unagreed: set[str] = field(default_factory=set)
     blocked: dict[str, str] = field(default_factory=dict)
     costs: dict[str, tuple[float, int]] = field(default_factory=dict)
     #: Object id to the digest of the memory that both sides hold of it.
@@ -109,6 +111,7 @@ class Ledger:
         self.base.clear()
         self.peer_units.clear()
         self.superseded.clear()
+        self.unagreed.clear()
         self.memory.clear()
         self.culprits.clear()
         self.withheld.clear()
