@@ -74,6 +74,8 @@ KINDS = {
         "class A:\n    def __init__(self): self.l = [0]\n    def up(self): self.l.append(1)\nclass B(A):\n    def up(self): super().up(); self.l.append(2)\n"
         "class M: pass\nclass C(B, M): pass\nx = C()", "x.up()", "(x.l, [c.__name__ for c in C.__mro__], isinstance(x, A), type(x).__mro__[1] is B)"),
     "base changed": Kind("class A: v = 1\nclass B(A): pass\nx = B()", "A.v += 1", "(x.v, B.v, B.__base__ is A)"),
+    "asked for its subclasses": Kind("import abc\nclass B(abc.ABC):\n    @classmethod\n    def known(cls): return sorted(c.__name__ for c in cls.__subclasses__())\nclass P: pass\nclass x(B): pass\nclass Other(B): pass\nclass Q(P): pass\nasks = '__subclasses__'",
+                                     "x.n = getattr(x, 'n', 0) + 1", "(B.known(), [c.__name__ for c in P.__subclasses__()], len(getattr(B, asks)()))"),
     "builtin base": Kind("class E(KeyError): pass\nx = E('a')", "x.n = getattr(x, 'n', 0) + 1", "(x.args, x.n if hasattr(x, 'n') else 0, isinstance(x, E))"),
     "metaclass": Kind("class Meta(type):\n    made = []\n    def __new__(m, n, b, d): c = super().__new__(m, n, b, d); m.made.append(n); return c\n"
                       "    def size(cls): return len(cls.made)\nclass C(metaclass=Meta): pass\nx = C()",
