@@ -61,6 +61,19 @@ def test_a_jitted_function_does_not_lead_to_every_class_that_jax_knows(eager):
         eager.restart()  # no other companion knows the class
 
 
+def test_a_class_in_jaxs_trees_is_in_those_of_a_side_that_had_not_imported_jax(new_pair):
+    pair = new_pair()
+    pair.attach()
+    pair.gpu("import sys; there = 'jax' in sys.modules")
+    pair.home(
+        "import jax\nclass Pair:\n    def __init__(self, *v): self.v = v\np = Pair(1.0, 2.0)\n"
+        "jax.tree_util.register_pytree_node(Pair, lambda p: (p.v, 0), lambda _, v: Pair(*v))"
+    )
+    pair.gpu("import jax; leaves = jax.tree.leaves({'p': p})")
+    pair.home("leaves")
+    assert (pair.ns["there"], pair.ns["leaves"]) == (False, [1.0, 2.0])
+
+
 APART = {
     "jitted": "import jax\na, b = jax.jit(lambda x: x + 1), jax.jit(lambda x: x * 2)\na(1), b(1)",
     "of jax's own": "import jax\na, b = [jax.nn.relu, jax.numpy.sin], [jax.nn.relu, jax.numpy.sin]",

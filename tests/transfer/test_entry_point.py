@@ -63,3 +63,11 @@ def test_an_entry_point_that_does_not_load_is_logged_and_left_out(caplog):
     point = EntryPoint("mylib", "no_such_module:FRAMEWORK", "gpulease.frameworks")
     assert frameworks._others(point) is None
     assert "the framework mylib (no_such_module:FRAMEWORK) does not load" in caplog.text
+
+
+def test_what_a_library_keeps_about_a_class_waits_where_there_is_no_such_library():
+    class Node:
+        pass
+
+    frameworks.enter(Node, {"library_of_the_gpu": ("functions", len)})
+    assert frameworks.entries(Node) == {"library_of_the_gpu": ("functions", len)}

@@ -15,10 +15,12 @@ an object that follows ``base.Framework``.  Nothing is loaded before that module
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import importlib.metadata
 import logging
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -45,6 +47,8 @@ _OWN |= {
 }
 _loaded: dict[str, Framework | None] = {}
 _by_type: dict[type, Framework | None] = {}
+#: What frameworks of the other side keep about a class, where there is none of them here.
+_elsewhere: weakref.WeakKeyDictionary[type, dict[str, Any]] = weakref.WeakKeyDictionary()
 
 
 def refresh() -> None:
@@ -63,16 +67,27 @@ def active() -> list[Framework]:
 def entries(cls: type) -> dict[str, Any]:
     """Return what each framework keeps about a class beside it, by the framework's name."""
     found = ((name, f.entry(cls)) for name, f in _loaded.items() if f is not None)
-    return {name: entry for name, entry in found if entry is not None}
+    own = {name: entry for name, entry in found if entry is not None}
+    return {n: e for n, e in _elsewhere.get(cls, {}).items() if not _loaded.get(n)} | own
 
 
 def enter(cls: type, entries: dict[str, Any]) -> None:
     """Have each framework keep about this side's class what the other side's keeps."""
     refresh()  # the class's bases may have imported it just now
     for name, entry in entries.items():
-        framework = _loaded.get(name)
+        framework = _loaded.get(name) or _imported(name)
         if framework is not None:
             framework.enter(cls, entry)
+        else:  # it is for the next companion
+            _elsewhere.setdefault(cls, {})[name] = entry
+
+
+def _imported(name: str) -> Framework | None:
+    """Import a library of which a class is entered: one that came later would not know it."""
+    with contextlib.suppress(ImportError):
+        importlib.import_module(name)
+        refresh()
+    return _loaded.get(name)
 
 
 def of(kind: type) -> Framework | None:
