@@ -83,6 +83,25 @@ def test_copies_of_the_holder_lead_to_the_one_leaf(shared):
         shared.gpu("copy.deepcopy(a)")
 
 
+@pytest.mark.parametrize("holder", ["{}", "[{}]", "lambda kind={}: kind"])
+def test_the_type_of_what_stands_for_it_is_refused_by_name(either, holder):
+    """`type` cannot be answered as `isinstance` is."""
+    begin(either, "a = [(i for i in 'ab')]; b = [0]")
+    either.gpu(f"kind = {holder.format('type(a[0])')}; b.append(1); it = a[0]")
+    with pytest.raises(GPULeaseError, match=r"kind cannot travel .*: the type of what stands for"):
+        either.home("kind")
+    either.gpu("kind = type(a)")
+    either.home("assert kind is list and b == [0, 1]")
+
+
+def test_what_stands_for_it_is_listed_by_its_type(shared):
+    begin(shared, "class T(__import__('threading').Thread): pass\na = [(i for i in 'ab'), T()]")
+    shared.gpu("b = [(i for i in 'ab'), T()]; n = 1")
+    shared.home("it, t = b")
+    kinds = {row.name: row.type_name for row in shared.side.status()}
+    assert (kinds["it"], kinds["t"]) == ("generator", "T"), kinds
+
+
 def test_a_name_that_the_gpu_gave_to_it_is_the_leaf_at_home(shared):
     begin(shared, "a = Box(); a.l = (i for i in 'ab')")
     shared.gpu("it = a.l")

@@ -13,6 +13,7 @@ from gpulease.transfer.values.packing.pickling import Packed
 from gpulease.transfer.values.packing.shipment import Item
 from gpulease.transfer.values.pins import must_stay, pins_of
 from gpulease.transfer.values.side import Side
+from gpulease.transfer.values.stays.stayed import type_name
 
 from .messages import cannot_move
 
@@ -41,7 +42,7 @@ def item_of(
     ledger = side.ledger
     held = ledger.held(packed)
     sent = runs_to_send(packed, held, ledger.known_chunks(packed.roots))
-    kinds = {name: type(survey.values[name]).__name__ for name in group.names}
+    kinds = {name: type_name(survey.values[name]) for name in group.names}
     return Item(packed, required, module, held, ledger.risen(packed), sent, kinds=kinds)
 
 

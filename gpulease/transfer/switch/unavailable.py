@@ -22,6 +22,7 @@ from gpulease.transfer.values.names.variables import is_user_name
 from gpulease.transfer.values.packing.ledger import Absent
 from gpulease.transfer.values.packing.shipment import Incoming, Outcome
 from gpulease.transfer.values.side import Side
+from gpulease.transfer.values.stays.stayed import type_name
 
 from .concurrent import ConcurrentThreads
 from .conflicts import Conflicts
@@ -281,7 +282,7 @@ def status_rows(unavailable: Unavailable, *, unverified: bool) -> list[VariableS
         is_sealed = type(value) is sealed.Sealed
         rows[name] = VariableStatus(
             name,
-            sealed.kind_of(value) if is_sealed else type(value).__name__,
+            sealed.kind_of(value) if is_sealed else type_name(value),
             Place.BOTH if both else Place.HOME,
             cost[1] if cost and not shared else None,
             both and not unverified,

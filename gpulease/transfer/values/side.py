@@ -27,6 +27,7 @@ from gpulease.transfer.values.packing.loans import Lent, Loans
 from gpulease.transfer.values.packing.pickling import Alike, Packed, Packer
 from gpulease.transfer.values.packing.shipment import Incoming, Outcome
 from gpulease.transfer.values.state.process_state import ProcessState
+from gpulease.transfer.values.stays.stayed import type_name
 from gpulease.transfer.values.walks.walk import Walk
 
 from . import given_up
@@ -178,7 +179,7 @@ class Side:
         cost = self.ledger.measured(group) if group is not None else None
         size = cost[1] if cost else (group.nbytes if group is not None and group.nbytes else None)
         reads = tuple(sorted(survey.reads_of(group))) if group and survey else ()
-        kind = type(self.ns[name]).__name__ if name in self.ns else "object"
+        kind = type_name(self.ns[name]) if name in self.ns else "object"
         blocker = self.ledger.blocked.get(name, "")
         shared = counted_with(name, group.roots) if group is not None else ""
         return Absent(
@@ -382,7 +383,7 @@ class Side:
             self.ledger.differ((*roots, *map(name_root, absent)))
             kinds = dict(incoming.groups[index].kinds)
             for name in dropped & self.ns.keys():
-                kinds.setdefault(name, type(self.ns.pop(name)).__name__)
+                kinds.setdefault(name, type_name(self.ns.pop(name)))
             for name in absent - self.ns.keys():
                 self.ledger.remote[name] = Absent(kinds.get(name, "object"), blocker=reason)
         return tuple(sorted(dropped))

@@ -184,12 +184,14 @@ class GroupPickler(cloudpickle.Pickler):  # type: ignore[misc]
             reduced = obj.__reduce_ex__(5)
         return reduced if reduced[0] is tokens.unit else spaces.reduce(obj, space, reduced)
 
-    def _reduced(self, obj: Any) -> Any:  # noqa: C901, PLR0911, PLR0912 - one line a kind
+    def _reduced(self, obj: Any) -> Any:  # noqa: C901, PLR0911, PLR0912, PLR0915 - one line a kind
         shell = self.context.shells.get(id(obj)) if self.context.shells else None
         if shell is not None:
             return tokens.unit, (self.context.refer(shell),)
         if type(obj) is Stayed:
             return self._leaf(obj, "something of the other side")
+        if obj is Stayed:  # `type` cannot be answered as `isinstance` is
+            raise RefusedError("the type of what stands for something of the other side")
         if type(obj) in weak.PROXIES:  # it says of itself that it is what it refers to
             return weak.reduce(obj, self._is_held)
         if self.context.structure:

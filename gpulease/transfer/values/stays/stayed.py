@@ -108,6 +108,15 @@ _UNNAMED = {
 }
 
 
+def type_name(obj: Any) -> str:
+    """Return the name of an object's type; of one of the other side, its type there."""
+    if type(obj) is not Stayed:
+        return type(obj).__name__
+    leaf = leaf_of(obj)
+    found = leaf.find_class()
+    return found.__name__ if found is not None else str(leaf.cls[1]).rpartition(".")[2]
+
+
 def leaf_of(stayed: Stayed) -> Leaf:
     """Return what is known of the object that one stands for."""
     found: Leaf = object.__getattribute__(stayed, "_gpulease_leaf")
