@@ -45,6 +45,7 @@ class Use:
         imports: names that it binds by importing and in no other way.
         unbounded: True when any name may be touched.
         deletes: the names that it deletes where it does nothing else.
+        sets: of byte code: the attributes, of whatever, that it sets or deletes.
     """
 
     strict: frozenset[str] = frozenset()
@@ -55,6 +56,7 @@ class Use:
     unbounded: bool = False
     handled: frozenset[str] = frozenset()
     deletes: frozenset[str] = frozenset()
+    sets: frozenset[str] = frozenset()
 
     def but(self, names: Collection[str]) -> Use:
         """Return the same without a read of these."""
@@ -361,6 +363,7 @@ _code_uses: weakref.WeakKeyDictionary[types.CodeType, Use] = weakref.WeakKeyDict
 _READ_OPS = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"})
 _NAMED_OPS = frozenset({"LOAD_ATTR", "LOAD_METHOD", "IMPORT_NAME", "IMPORT_FROM"})
 _WRITE_OPS = frozenset({"STORE_GLOBAL", "DELETE_GLOBAL"})
+_SET_OPS = frozenset({"STORE_ATTR", "DELETE_ATTR"})
 
 
 def code_use(code: types.CodeType) -> Use:
@@ -370,12 +373,15 @@ def code_use(code: types.CodeType) -> Use:
         return known
     reads: set[str] = set()
     writes: set[str] = set()
+    sets: set[str] = set()
     unbounded = False
     for instruction in dis.get_instructions(code):
         if instruction.opname in _READ_OPS:
             reads.add(instruction.argval)
         elif instruction.opname in _WRITE_OPS:
             writes.add(instruction.argval)
+        elif instruction.opname in _SET_OPS:
+            sets.add(instruction.argval)
         elif instruction.opname in _NAMED_OPS and instruction.argval in _DOORS:
             unbounded = True
     for constant in code.co_consts:
@@ -383,6 +389,7 @@ def code_use(code: types.CodeType) -> Use:
             inner = code_use(constant)
             reads |= inner.reads
             writes |= inner.writes
+            sets |= inner.sets
             unbounded = unbounded or inner.unbounded
         elif isinstance(constant, str):
             words = _WORD.findall(constant)
@@ -391,7 +398,7 @@ def code_use(code: types.CodeType) -> Use:
     unbounded = unbounded or bool(reads & _UNBOUNDED)
     use = Use(
         reads=frozenset(reads | writes), writes=frozenset(writes), changes=frozenset(writes),
-        unbounded=unbounded,
+        unbounded=unbounded, sets=frozenset(sets),
     )  # fmt: skip
     _code_uses[code] = use
     return use

@@ -18,13 +18,13 @@ class ModuleUse:
 
     Attributes:
         chains: dotted names that begin with a variable (``matplotlib.colormaps.register``).
-        attributes: every attribute that is named, of whatever.
+        sets: every attribute that is set or deleted, of whatever.
         imported: modules that an ``import`` of the cell may import.
         bound: by name what an ``import`` binds it to (``np``: ``numpy``).
     """
 
     chains: frozenset[str] = frozenset()
-    attributes: frozenset[str] = frozenset()
+    sets: frozenset[str] = frozenset()
     imported: frozenset[str] = frozenset()
     bound: Mapping[str, str] = field(default_factory=dict)
 
@@ -33,12 +33,13 @@ def module_use(source: str) -> ModuleUse:
     """Analyse a cell as typed; of what is no Python nothing is known."""
     tree = parsed(source)
     chains: set[str] = set()
-    attributes: set[str] = set()
+    sets: set[str] = set()
     imported: set[str] = set()
     bound: dict[str, str] = {}
     for node in ast.walk(tree) if tree is not None else ():
         if isinstance(node, ast.Attribute):
-            attributes.add(node.attr)
+            if not isinstance(node.ctx, ast.Load):
+                sets.add(node.attr)
             if chain := _dotted(node):
                 chains.add(chain)
         elif isinstance(node, ast.Import):
@@ -52,9 +53,9 @@ def module_use(source: str) -> ModuleUse:
             bound |= {name: f"{node.module}.{part}" for name, part in inside.items()}
             imported.update(f"{node.module}.{part}" for part in inside.values())
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-            attributes.update(_by_word(node.func.id, node.args))
+            sets.update(_by_word(node.func.id, node.args))
             chains.update(each.id for each in node.args[:1] if isinstance(each, ast.Name))
-    return ModuleUse(frozenset(chains), frozenset(attributes), frozenset(imported), bound)
+    return ModuleUse(frozenset(chains), frozenset(sets), frozenset(imported), bound)
 
 
 def _by_word(called: str, arguments: list[ast.expr]) -> set[str]:
