@@ -14,6 +14,14 @@ options = {"deep": {"er": 1}}
 class Counter:
     made = 0
     def __init__(self): Counter.made += 1
+class Config:
+    def __init__(self): self.speed, self.names = 1, []
+    def __setattr__(self, name, value):
+        assert type(value) is not bool
+        super().__setattr__(name, value)
+cfg = Config()
+import argparse
+space = argparse.Namespace(depth={1: 2})
 def note(x): seen.append(x); return len(seen)
 def faster():
     global rate
@@ -38,6 +46,9 @@ DATA = {
     "a list of it": ("ownlib.seen.append('x')", "ownlib.seen"),
     "a list by a function of it": ("ownlib.note({1: {2}})", "ownlib.seen"),
     "what is deep in a dict": ("ownlib.options['deep']['er'] = [2]", "ownlib.options"),
+    "an object's attribute": ("ownlib.cfg.speed = 'high'", "ownlib.cfg.speed"),
+    "a list of an object": ("ownlib.cfg.names.append(1)", "ownlib.cfg.names"),
+    "a name space": ("ownlib.space.depth[1] = ownlib.space.more = 5", "ownlib.space"),
     "a class's count": ("ownlib.Counter()", "ownlib.Counter.made"),
 }
 
@@ -66,6 +77,45 @@ def test_a_list_of_a_module_stays_the_one_that_its_functions_know(lib, new_pair)
     pair.home("count = ownlib.note('again')")
     assert pair.ns["count"] == 3
     assert pair.ns["heard"] == ["home", "gpu"]
+
+
+#: How a cell of the notebook has an object that a module has too.
+SHARED = {
+    "a list": ("from ownlib import seen as it", "it.append(7)", "it is ownlib.seen, ownlib.seen"),
+    "a dict": ("from ownlib import options as it", "it['a'] = 7", "it is ownlib.options, it"),
+    "an object": (
+        "from ownlib import cfg as it", "it.speed = object", "it is ownlib.cfg, ownlib.cfg.speed",
+    ),
+    "a name space in a list": (
+        "import ownlib; it = [ownlib.space]; del ownlib", "it[0].new = it",
+        "it[0] is ownlib.space, vars(ownlib.space).get('new', it)[0] is it[0]",
+    ),
+    "a list of an object": (
+        "from ownlib import cfg; it = cfg.names; del cfg", "it.append(Exception)",
+        "it is ownlib.cfg.names, it",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("known", [False, True], ids=["", "imported there"])
+@pytest.mark.parametrize("first", ["home", "gpu"])
+@pytest.mark.parametrize("name", SHARED)
+def test_what_a_variable_shares_with_a_module_is_one_object(lib, new_pair, name, first, known):
+    made, change, shows = SHARED[name]
+    pair = new_pair()
+    pair.attach()
+    here, there = (pair.home, pair.gpu) if first == "home" else (pair.gpu, pair.home)
+    there("import ownlib; del ownlib" if known else "pass")
+    here(made)
+    there(f"it\nimport ownlib\nsaw = repr(({shows}))")
+    here(f"import ownlib\n{change}\ndone = repr(({shows}))")
+    there(f"later = repr(({shows}))")
+    there(f"{change}\nagain = repr(({shows}))")
+    here(f"last = repr(({shows}))")
+    pair.home("saw, done, later, again, last")
+    assert pair.ns["done"].startswith("(True,")
+    assert pair.ns["later"] == pair.ns["done"]
+    assert pair.ns["last"] == pair.ns["again"]
 
 
 def test_it_is_set_before_the_cell_that_imports_the_module_goes_on(lib, new_pair):
@@ -109,14 +159,14 @@ def test_what_does_not_travel_is_said_once_to_a_cell_that_may_read_it(lib, new_p
     pair.home("import ownlib; ownlib.made = ownlib.Counter(); x = 1")
     pair.home("def f(): return ownlib.rate")
     pair.gpu("x")
-    assert said(pair.last) == []
+    assert said(pair.after) == []
     pair.gpu("ownlib.rate")
-    assert said(pair.last) == [
+    assert said(pair.after) == [
         "ownlib.made was changed in your notebook; the GPU's side has its own. "
         "If GPU cells need it, run in a GPU cell, too, what changed it."
     ]
     pair.gpu("ownlib.rate")
-    assert said(pair.last) == []
+    assert said(pair.after) == []
     pair.gpu("ownlib.other = ownlib.made = ownlib.Counter()")
     pair.home("x")
     assert said(pair.last) == []
@@ -184,16 +234,17 @@ def test_what_a_cell_changes_in_a_library_is_said_once(library, first):
     here, there = (pair.home, pair.gpu) if first == "home" else (pair.gpu, pair.home)
     here(change)
     there(f"import {package}")
-    (sentence,) = said(pair.last)
+    (sentence,) = said(pair.last if there == pair.home else pair.after)
     assert f"{key} " in sentence
     there(f"import {package}")
-    assert said(pair.last) == []
+    assert said(pair.last if there == pair.home else pair.after) == []
 
 
 def test_what_both_sides_changed_alike_is_not_said(library):
     pair, change, _, package = library
     pair.home(change)
     pair.gpu(change)
+    assert said(pair.after) == []
     pair.home(f"import {package}")
     assert said(pair.last) == []
 
@@ -203,9 +254,9 @@ def test_a_new_companion_is_told_of_anew(new_pair):
     pair.attach()
     pair.home(f"import calendar; calendar.own = {next(_numbers)}")
     pair.gpu("calendar")
-    assert said(pair.last)
+    assert said(pair.after)
     pair.companion.kill()
     pair.side.disconnect(died=True)
     pair.attach()
     pair.gpu("calendar")
-    assert said(pair.last)
+    assert said(pair.after)

@@ -90,6 +90,7 @@ class HomeSide:
         self._session = ""
         self._dirty = True
         self._use: Use | None = None
+        self._source = ""
         self._last_use = Use()
         self._origins = Origins(namespace)
         self._module_notes = ModuleNotes(namespace, self.side.state.modules)
@@ -189,9 +190,9 @@ class HomeSide:
         self.unavailable.handed_over(use, running)
         self._dirty = False
         self._use = self._last_use = use
+        self._source = source
         self.arrivals.cell_begins(use)
-        told = self._module_notes.before(source, Place.GPU)
-        return replace(report, notes=(*report.notes, *told))
+        return report
 
     def expect_gpu_cell(self) -> dict[str, Any]:
         """Return what is to travel with the coming cell, so that its end needs no question."""
@@ -226,7 +227,9 @@ class HomeSide:
             self.unavailable.doubt(doubtful(self.side, use))
         self._wake(late)
         self._use = None  # until here a death loses what the cell changed
-        notes = self.arrivals.take_notes()
+        # Now it is known whether the cell did the same itself.
+        told = self._module_notes.to(self._source, Place.GPU)
+        notes = (*self.arrivals.take_notes(), *told)
         return SwitchReport(moved, size, time.monotonic() - started, notes)
 
     def _collect_small(self, use: Use) -> tuple[Message | None, Pending | None]:
@@ -258,7 +261,7 @@ class HomeSide:
         self._origins.cell_begins()
         self.side.state.cell_begins(source, self.side.ns)
         self.unavailable.conflicts.mark_dirty()  # user code runs from here on
-        told = self._module_notes.before(source, Place.HOME)
+        told = self._module_notes.to(source, Place.HOME)
         return replace(report, notes=(*report.notes, *told))
 
     def _bring_for(self, source: str, progress: Progress | None) -> SwitchReport:

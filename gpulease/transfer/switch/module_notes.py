@@ -32,8 +32,8 @@ class ModuleNotes:
         """What was said of the one before it is to be said of this one, too."""
         self._said = {each for each in self._said if each[0] is not Place.GPU}
 
-    def before(self, source: str, place: Place) -> list[Note]:
-        """Return what is to be said to a cell that runs at ``place``."""
+    def to(self, source: str, place: Place) -> list[Note]:
+        """Return what is to be said to a cell of ``place``."""
         there, here = self._changes.mine, self._changes.theirs
         if place is Place.HOME:
             there, here = here, there

@@ -26,6 +26,7 @@ from gpulease.transfer.values.packing.ledger import Absent, Base, Ledger
 from gpulease.transfer.values.packing.loans import Lent, Loans
 from gpulease.transfer.values.packing.pickling import Alike, Packed, Packer
 from gpulease.transfer.values.packing.shipment import Incoming, Outcome
+from gpulease.transfer.values.state.own_objects import OwnObjects
 from gpulease.transfer.values.state.process_state import ProcessState
 from gpulease.transfer.values.stays.stayed import type_name
 from gpulease.transfer.values.walks.walk import Walk
@@ -65,6 +66,8 @@ class Side:
         self.registry = Registry(label)
         self.ledger = Ledger()
         self.state = state or ProcessState()
+        self.own = OwnObjects(self.registry)
+        self.state.on_import = self.own.look
         self.book = UnitBook(namespace, self.registry)
         culprits = self.ledger.culprits if label == "a" else ()
         #: Values that stay the objects that they are, by id: they are no units.
@@ -96,6 +99,7 @@ class Side:
 
     def survey(self, names: Iterable[str] | None = None, check: Check | None = None) -> Survey:
         """Walk from these names (all by default)."""
+        self.own.look()
         walk = Walk(self.ns, self.registry, self.book, check, noted=self.noted)
         chosen = self.names() if names is None else [n for n in names if n in self.ns]
         groups = walk.run(chosen, self._units_with(chosen))
@@ -242,13 +246,16 @@ class Side:
         ):
             return Outcome(False, missed=missed)
         self.state.prepare(incoming.state)
+        self.own.look()
         outcome = Outcome(True, deferred=deferred)
         may = _May(may_bind, may_remove, before_commit)
         # What a later wave refers to, nobody else may have yet; and what nobody has in the end is
         # told to be gone by the next answer, as this one says that it came.
         held: list[Any] = []
         for number, (part, indices) in enumerate(incoming.in_waves(kept)):
-            staging = Staging(self.ns, self.registry, [part.groups[i] for i in indices])
+            staging = Staging(
+                self.ns, self.registry, [part.groups[i] for i in indices], own=self.own
+            )
             try:
                 more = self._take(part, staging, indices, deferred, may, first=number == 0)
                 held += staging.units.values()

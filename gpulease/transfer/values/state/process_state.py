@@ -14,7 +14,7 @@ import os
 import pickle
 import random
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from gpulease.protocol.variables import is_of_one_process, is_secret
@@ -64,7 +64,9 @@ class ProcessState:
         self._torch_hooks = 0
         self._seeds = Seeds()
         self._settings = Settings()
-        self.modules = ModuleChanges(self._settings.see_own_modules)
+        self.modules = ModuleChanges(self._module_came)
+        #: Called when a cell has imported a module, before it uses it.
+        self.on_import: Callable[[], None] = lambda: None
         self._imported: set[str] = set()
         self._agreed = b""
         self._shared: frozenset[str] = frozenset()
@@ -86,6 +88,10 @@ class ProcessState:
         self._imported |= analysis.imported_parts(source)
         self._settings.see_own_modules()
         self.modules.cell_begins(source, namespace)
+
+    def _module_came(self) -> None:
+        self.on_import()
+        self._settings.see_own_modules()
 
     def cell_ended(self) -> None:
         """Find out what the cell changed in modules."""
