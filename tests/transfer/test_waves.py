@@ -5,6 +5,7 @@ import os
 import pytest
 
 from gpulease.errors import GPULeaseError
+from tests.transfer.kinds import BY_NEED
 
 HEAD = "import math\n"
 #: Source, and what is read of it.
@@ -168,3 +169,42 @@ def test_what_only_the_loading_needs_is_sent_each_time(pair):
     for value in range(3):
         pair.home(f"d.v = {value}")
         pair.gpu(f"assert d.v == {value}")
+
+
+#: What is packed by the one ``a`` must be loaded by it.
+BY_ITS_NAME = (
+    "class a:\n    def __init__(self): self.v = 1\n"
+    "    def __getstate__(self): return self.v, repr(a)[:9]\n"
+    "    def __setstate__(self, s): self.v = s[0] if repr(a)[:9] == s[1] else 'older'\nb = a()"
+)
+BY_AN_ATTRIBUTE = (
+    "class K: scale = 1\nclass A:\n    v = 3\n    def __getstate__(self): return scaled(self.v)\n"
+    "    def __setstate__(self, s): self.v = s / K.scale\n"
+    "def scaled(v): return v * K.scale\nb = A()"
+)
+
+
+@pytest.mark.parametrize("seen", [False, True])
+@pytest.mark.parametrize(
+    ("make", "name", "change"),
+    [(BY_ITS_NAME, "a", "a = []"), (BY_AN_ATTRIBUTE, "K", "K.scale = 2")],
+)
+def test_what_the_gpu_would_pack_by_an_older_name_is_refused(new_pair, make, name, change, seen):
+    pair = new_pair(settings=BY_NEED)
+    pair.attach()
+    pair.gpu(f"{make}; v = b.v; n = 0")
+    pair.home(f"v, n, {name}" if seen else "v, n")
+    pair.home(change)
+    with pytest.raises(GPULeaseError, match=f"b cannot travel .*: it is .* that reads {name}, of"):
+        pair.home("b")
+    pair.gpu(f"{name}; n += 1")
+    pair.home("assert b.v == v and n == 1")
+
+
+def test_code_that_packs_by_names_as_they_were_refuses_nothing(new_pair):
+    pair = new_pair(settings=BY_NEED)
+    pair.attach()
+    pair.gpu(f"{BY_AN_ATTRIBUTE}; n = 0")
+    pair.home("n, K")
+    pair.home("other = K.scale")
+    pair.home("assert b.v == 3")

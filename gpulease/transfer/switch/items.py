@@ -8,6 +8,7 @@ from typing import Any
 
 from gpulease.transfer.refuse import RefusedError
 from gpulease.transfer.values.groups import Check, Group, Survey
+from gpulease.transfer.values.older import read_while_packed
 from gpulease.transfer.values.packing.chunks import runs_to_send
 from gpulease.transfer.values.packing.pickling import Packed
 from gpulease.transfer.values.packing.shipment import Item
@@ -43,7 +44,8 @@ def item_of(
     held = ledger.held(packed)
     sent = runs_to_send(packed, held, ledger.known_chunks(packed.roots))
     kinds = {name: type_name(survey.values[name]) for name in group.names}
-    return Item(packed, required, module, held, ledger.risen(packed), sent, kinds=kinds)
+    read = read_while_packed(survey, group)
+    return Item(packed, required, module, held, ledger.risen(packed), sent, kinds=kinds, read=read)
 
 
 def _pinned(side: Side, survey: Survey, group: Group, packed: Packed, check: Check) -> Packed:

@@ -34,6 +34,7 @@ from gpulease.transfer.values.walks.walk import Walk
 from . import given_up
 from .collector import collector_waits
 from .groups import Check, Group, Survey, counted_with, merge, name_root, names_of
+from .older import packed_by_older
 from .ties import Ties
 
 BeforeCommit = Callable[[Staging, Incoming], set[int]]
@@ -288,6 +289,10 @@ class Side:
         *,
         first: bool,
     ) -> Outcome:
+        if self.label == "h":  # the other one's names are taken away where they are older
+            staging.failed = packed_by_older(
+                staging.groups, incoming.groups, self.ns.keys(), may.bind, self._is_newer
+            )
         staging.load()
         failed = {kept[i]: error for i, error in staging.failed.items()}
         lacks = {oid for error in failed.values() for oid in error.lacks}
@@ -314,6 +319,25 @@ class Side:
             True, reasons, waiting, tuple(sorted(lacks)), tuple(sorted(skipped)), (), culprits,
             dropped,
         )  # fmt: skip
+
+    def _is_newer(self, name: str) -> bool:
+        """Say whether what a name is bound to here is not what the other side has of it."""
+        survey = self.survey([name])
+        reached = {
+            id(g): g
+            for r in self.closure([name], survey, reads=False)
+            if (g := survey.by_root.get(r)) is not None
+        }
+        return not all(self._is_as_agreed(group, survey) for group in reached.values())
+
+    def _is_as_agreed(self, group: Group, survey: Survey) -> bool:
+        base = self.ledger.common(group)
+        if base is None or base.roots != group.key:
+            return False
+        try:
+            return self.unchanged(group, survey, self.pack(group, survey), base)
+        except RefusedError:
+            return False
 
     def _commit(
         self,

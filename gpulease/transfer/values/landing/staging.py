@@ -55,6 +55,8 @@ class Arrived:
     hidden: tuple[str, ...] = ()
     #: The types of its names' values on the other side.
     kinds: Mapping[str, str] = field(default_factory=dict)
+    #: Names that its values' own code read there while they were packed.
+    read: tuple[str, ...] = ()
 
 
 class LoadError(Exception):

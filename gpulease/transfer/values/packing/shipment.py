@@ -27,7 +27,8 @@ class Item:
 
     ``held`` are indices of buffers that the receiver has, ``sent`` says of which others only some
     chunks travel; ``risen`` are ids of objects written to; ``wave`` and ``hidden``: see
-    ``values.waves``; ``kinds`` are the types of names, for where their values do not load.
+    ``values.waves``; ``kinds`` are the types of names, for where their values do not load;
+    ``read`` are names that code of the values read while they were packed.
     """
 
     packed: Packed
@@ -39,6 +40,7 @@ class Item:
     wave: int = 0
     hidden: tuple[str, ...] = ()
     kinds: Mapping[str, str] = field(default_factory=dict)
+    read: tuple[str, ...] = ()
 
     def whole(self, *, required: bool = False) -> Item:
         """Return it as for a receiver that has no part of it."""
@@ -137,6 +139,7 @@ class Shipment:
                 "wave": item.wave,
                 "hidden": item.hidden,
                 "kinds": dict(item.kinds),
+                "read": item.read,
                 "module": item.module,
                 "digest": packed.content.hex() if packed.alike else "",
                 "alike": int(packed.alike),
@@ -200,6 +203,7 @@ class Incoming:
                     bytes.fromhex(group["digest"]), float(group["seconds"]), risen,
                     group["lasting"], group["alike"], chunks, tuple(group["hidden"]),
                     group.get("kinds", {}),  # a parked file may be older
+                    tuple(group.get("read", ())),
                 )
             )  # fmt: skip
         return cls(
