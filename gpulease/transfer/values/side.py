@@ -16,9 +16,10 @@ from typing import Any
 from gpulease.transfer.api import TransferSettings
 from gpulease.transfer.refuse import RefusedError
 from gpulease.transfer.registry import Registry
-from gpulease.transfer.values.kinds.units import UnitBook
+from gpulease.transfer.values.kinds.units import UnitBook, is_unit
 from gpulease.transfer.values.landing.commit import commit, undisturbed
 from gpulease.transfer.values.landing.staging import LoadError, Staging
+from gpulease.transfer.values.names.analysis import SUBCLASSES
 from gpulease.transfer.values.names.variables import user_names
 from gpulease.transfer.values.packing.chunks import complete
 from gpulease.transfer.values.packing.kept import Kept
@@ -37,6 +38,9 @@ from .groups import Check, Group, Survey, counted_with, merge, name_root, names_
 from .older import packed_by_older
 from .ties import Ties
 
+_ASKS_FOR_CLASSES = name_root(SUBCLASSES)
+#: What a class that is not here is a kind of.
+_CLASSES = frozenset({"type", "ABCMeta"})
 BeforeCommit = Callable[[Staging, Incoming], set[int]]
 Hidden = Collection[str] | Callable[[], Collection[str]]
 
@@ -151,7 +155,8 @@ class Side:
     def closure(self, names: Iterable[str], survey: Survey, *, reads: bool) -> set[str]:
         """Return the roots that these names need in the end, to a fixed point.
 
-        Follows groups' units; with ``reads`` also the globals that their functions read.
+        Follows groups' units; with ``reads`` also the globals that their functions read, and the
+        notebook's subclasses where one of them asks a class for these.
         """
         roots: set[str] = set()
         queue = [name_root(name) for name in names]
@@ -160,6 +165,8 @@ class Side:
             if root in roots:
                 continue
             roots.add(root)
+            if reads and root == _ASKS_FOR_CLASSES:
+                queue += map(name_root, self._subclasses())
             group = survey.by_root.get(root)
             if group is None:
                 absent = self.ledger.remote.get(root[2:]) if root.startswith("n:") else None
@@ -171,6 +178,17 @@ class Side:
             if reads:
                 queue += [name_root(name) for name in group.reads]
         return roots
+
+    def _subclasses(self) -> list[str]:
+        """Return the variables that are classes of which a base is one of the notebook's."""
+        here = [
+            name
+            for name in self.names()
+            if isinstance(kind := self.ns[name], type) and any(map(is_unit, kind.__bases__))
+        ]
+        return here + [
+            name for name, each in self.ledger.remote.items() if each.type_name in _CLASSES
+        ]
 
     def tied(self, names: Iterable[str]) -> set[str]:
         """Return names that are not here, and whose values share a part with what these lead to."""

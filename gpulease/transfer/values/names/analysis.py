@@ -28,6 +28,8 @@ _DOORS = frozenset({
     "__main__", "__globals__", "f_globals", "f_locals", "user_ns", "user_global_ns", "run_cell",
     "run_line_magic", "run_cell_magic", "_getframe", "get_ipython",
 })  # fmt: skip
+#: Asked of a class it leads to others that no name in the code leads to; it is among the reads.
+SUBCLASSES = "__subclasses__"
 _WORD = re.compile(r"[^\W\d]\w*")
 
 
@@ -297,6 +299,8 @@ class _Visitor(ast.NodeVisitor):
     def visit_Attribute(self, node: ast.Attribute) -> None:
         if node.attr in _DOORS:
             self.unbounded = True
+        if node.attr == SUBCLASSES:
+            self.reads.add(SUBCLASSES)
         self._change(node)
 
     def visit_Subscript(self, node: ast.Subscript) -> None:
@@ -382,8 +386,9 @@ def code_use(code: types.CodeType) -> Use:
             writes.add(instruction.argval)
         elif instruction.opname in _SET_OPS:
             sets.add(instruction.argval)
-        elif instruction.opname in _NAMED_OPS and instruction.argval in _DOORS:
-            unbounded = True
+        elif instruction.opname in _NAMED_OPS:
+            unbounded = unbounded or instruction.argval in _DOORS
+            reads |= {instruction.argval} & {SUBCLASSES}
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             inner = code_use(constant)
