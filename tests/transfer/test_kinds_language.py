@@ -80,6 +80,8 @@ KINDS = {
     "metaclass": Kind("class Meta(type):\n    made = []\n    def __new__(m, n, b, d): c = super().__new__(m, n, b, d); m.made.append(n); return c\n"
                       "    def size(cls): return len(cls.made)\nclass C(metaclass=Meta): pass\nx = C()",
                       "x.n = getattr(x, 'n', 0) + 1", "(C.size(), type(C) is Meta, Meta.made)"),
+    "metaclass with properties": Kind("class Meta(type):\n    @property\n    def nargs(cls): return cls._n\n    @property\n    def rate(cls): return cls._rate\n    @rate.setter\n    def rate(cls, v): sets.append(v); cls._rate = v\nsets = []\nclass x(metaclass=Meta):\n    nargs = 1\n    rate = (2, 'a')\n    _n = 5",
+                                     "x._n += 1; x.rate = len(sets)", "(x.nargs, x().nargs, x().rate, x.rate if sets else None, sets)"),
     "init_subclass": Kind("class R:\n    known = []\n    def __init_subclass__(cls, **k): R.known.append(cls.__name__)\nclass A(R): pass\nx = A()",
                           "x.n = 1", "(R.known, x.known is R.known)"),
     "set_name descriptor": Kind(

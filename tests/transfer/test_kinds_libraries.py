@@ -25,6 +25,7 @@ KINDS = {
                               "n += 1; x.point((n, 0), fill=(n, 2, 3, 200))", "(im.tobytes(), x._image is im, x.mode, x.fontmode)"),
     "what follows a part of a figure": Kind(NP + "from matplotlib.figure import Figure\nfrom matplotlib.colors import Normalize\nx = Figure(); ax = x.add_subplot(); norm = Normalize(0, 1); im = ax.imshow(np.eye(2), norm=norm); cb = x.colorbar(im); got = []; n = 0\nclass P:\n    def on(self, a): got.append(a.get_xlim())\np = P(); ax.callbacks.connect('xlim_changed', p.on); c = ax.callbacks.connect('ylim_changed', lambda a: got.append(n))",
                               "n += 1; norm.vmax = n + 1; ax.set_xlim(0, n); ax.set_ylim(0, n); im.set_cmap(('magma', 'gray')[n % 2])", "(cb.vmax, cb.cmap.name, got, ax.callbacks.connect('zlim_changed', p.on) if 0 else c, im.norm is norm, cb.mappable is im)", same=False),
+    "a polynomial and its coefficients": Kind(NP + "x = np.polynomial.Chebyshev([1., 2.]); c = x.coef; old = np.poly1d(c)", "c[0] += 1", "(x(0.5), old(1), c is x.coef, sorted(vars(x)))"),
     "a ufunc of a function": Kind(NP + "n = [1]\nx = np.frompyfunc(lambda a, b: a + b + n[0], 2, 1)\nv = np.vectorize(lambda a: a + n[0], otypes=[float])", "n[0] += 1; v([1])", "(x(1, 2), x.nin, v([1, 2]).tolist())"),
     "object dtype": Kind(NP + "l = [1]\nx = np.array([l, None, 'a'], dtype=object)", "x[0].append(2)", "(x.tolist(), x[0] is l)"),
     "object dtype holding instances": Kind(NP + "class C: n = 0\nc = C()\nx = np.array([c, c], dtype=object)", "c.n += 1", "(x[0] is x[1], x[0] is c, c.n)"),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import abc
 import contextlib
+import inspect
 import types
 from collections.abc import Iterator
 from typing import Any
@@ -35,7 +36,20 @@ def shell_of(cls: type) -> tuple[Any, ...]:
     if "__slots__" in cls.__dict__:
         slots = cls.__dict__["__slots__"]
         space["__slots__"] = slots if isinstance(slots, str) else tuple(slots)
+    space |= {name: cls.__dict__[name] for name in _shadowed(cls)}
     return type(cls), cls.__name__, cls.__bases__, space
+
+
+def _shadowed(cls: type) -> list[str]:
+    """Return the attributes of ``cls`` that its metaclass has a property for: ``nargs`` of SymPy's.
+
+    Only the body of a class can give it one, and nobody another one later.
+    """
+    order = type.mro(type(cls))
+    metas = order[: order.index(type)]
+    names = dict.fromkeys(name for meta in metas for name in vars(meta) if name in cls.__dict__)
+    found = ((name, inspect.getattr_static(type(cls), name)) for name in names)
+    return [name for name, value in found if hasattr(type(value), "__set__")]
 
 
 def make(meta: type, name: str, bases: tuple[type, ...], space: dict[str, Any]) -> type:
@@ -72,8 +86,9 @@ def _nothing(_cls: type, /, **_kwargs: Any) -> None:
 def content_of(cls: type) -> dict[str, Any]:
     """Return everything else that ``cls`` consists of."""
     out: dict[str, Any] = {"__qualname__": cls.__qualname__}
+    left_out = _LEFT_OUT.union(_ABC_PARTS, _shadowed(cls))
     for key, value in list(cls.__dict__.items()):
-        if key in _LEFT_OUT or key in _ABC_PARTS:
+        if key in left_out:
             continue
         if isinstance(value, types.MemberDescriptorType | types.GetSetDescriptorType):
             continue  # made anew with the slots

@@ -34,12 +34,16 @@ def reduce_own(obj: Any) -> Any:
     return NotImplemented
 
 
-#: Classes whose ``__getstate__`` leaves out what a cell can read: the trainer of a model.
-_FORGETFUL = {("lightning", "LightningModule"), ("pytorch_lightning", "LightningModule")}
+#: Classes whose ``__getstate__`` leaves out what a cell can read (the trainer of a model), or gives
+#: a copy of what another name may have (the coefficients of a polynomial).
+_FORGETFUL = {
+    ("lightning", "LightningModule"), ("pytorch_lightning", "LightningModule"),
+    ("numpy", "ABCPolyBase"),
+}  # fmt: skip
 
 
 def reduce_whole(obj: Any) -> Any:
-    """Reduce an instance with all of its attributes where its own way leaves some out."""
+    """Reduce an instance with all of its very attributes where its own way does not."""
     if (value := made_of.reduce(obj)) is not NotImplemented:
         return value
     own: Any = type(obj).__getstate__
