@@ -50,6 +50,13 @@ NOTEBOOKS = {
         "g = jax.jit(f.__wrapped__, static_argnums=1); seen.append((g(1., 2).item(), g.__name__, f.note is k))",
         "seen.append(jax.grad(lambda x: f(x, n=2))(1.).item()); seen.append(jax.vmap(functools.partial(f, n=2))(jnp.arange(3.)).tolist())",
     ],
+    "what sympy finds out about symbols": [
+        "import sympy as sy\nseen=[]\nx, y = sy.symbols('x y'); n = sy.symbols('n', positive=True)\nclass Noted(sy.Symbol): pass\nclass Half(sy.Function):\n    nargs = 1\n    def fdiff(self, argindex=1): return sy.Rational(1, 2)\ns = Noted('s'); s.note = [1]; ex = x ** 2 + sy.sin(y) * n + s; d = sy.Dummy('d'); h = Half(x); M = sy.Matrix([[x, 1], [0, y]]); keep = {'e': ex, x: 1}",
+        "seen.append((ex.is_positive, (x * n).is_real, s.note, keep[x], x.is_integer, M.det(), h.diff(x)))",
+        "s.note.append(2); seen.append((y.is_commutative, n.is_zero, d.is_real, ex.diff(x), x is sy.Symbol('x'), type(h) is Half, (d + x).has(d)))",
+        "M[0, 0] = n; seen.append((ex.has(s), s.note, [a.note for a in ex.free_symbols if isinstance(a, Noted)], sy.ask(sy.Q.positive(n)), h.is_real))",
+        "seen.append((x.is_positive, M.det().is_positive, keep['e'] == ex, s.note, ex.subs(s, 3).is_real, Half.nargs, h + d - d == h))",
+    ],
     "sympy's formulas": [
         "import sympy, mpmath\nseen=[]\nx, y = sympy.symbols('x y'); e = sympy.sin(x) ** 2 + sympy.pi * y; fn = sympy.lambdify((x, y), e); mpmath.mp.dps = 30",
         "seen.append((fn(1., 2.), str(e.diff(x)), x is sympy.Symbol('x'), str(mpmath.mpf(1) / 3)))",

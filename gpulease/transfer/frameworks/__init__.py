@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 #: Top-level module to where its framework is.
 _NAMES = (
     "accelerate", "cudf", "cupy", "ipywidgets", "jax", "keras", "matplotlib", "numba",
-    "patsy", "plotly", "skorch", "spacy", "statsmodels", "torch", "tqdm", "triton",
+    "patsy", "plotly", "skorch", "spacy", "statsmodels", "sympy", "torch", "tqdm", "triton",
 )  # fmt: skip
 _OWN = {name: f"{__name__}.{name}:FRAMEWORK" for name in _NAMES}
 _OWN |= {"gpulease": f"{__name__}.sealed:FRAMEWORK", __name__: f"{__name__}.away:FRAMEWORK"}
