@@ -420,8 +420,32 @@ def test_a_temporary_file_is_not_deleted_by_a_copy(shared):
     shared.home("assert os.path.exists(box[0].name)\nbox[0].close()")
 
 
+ITERATORS = {
+    "zip": "zip(gen, 'cdef')",
+    "enumerate": "enumerate(gen)",
+    "map": "map(str, gen)",
+    "filter": "filter(None, gen)",
+    "islice": "itertools.islice(gen, 5)",
+    "zip_longest": "itertools.zip_longest(gen, 'cdef')",
+    "takewhile": "itertools.takewhile(bool, gen)",
+    "within another": "enumerate(zip('cdef', gen))",
+}
+
+
+@pytest.mark.parametrize("side", ["home", "gpu"])
+@pytest.mark.parametrize("kind", ITERATORS)
+def test_an_iterator_over_a_generator_says_so_when_half_of_it_is_used(shared, kind, side):
+    begin(shared, "import itertools")
+    here, there = (shared.home, shared.gpu)[:: 1 if side == "home" else -1]
+    here(f"gen = (i for i in 'abcd'); x = [{ITERATORS[kind]}]; first = next(x[0]); n = 1")
+    there("n += 1")
+    with pytest.raises(GPULeaseError, match=r"x cannot travel .*: it holds a generator \("):
+        there("x")
+    here("assert len(list(x[0])) == 3 and n == 2\ndel x, gen")
+
+
 def test_what_asks_it_while_it_is_loaded_is_refused(shared):
-    begin(shared, "gen = (i for i in 'ab')\nx = [map(str, gen)]")
+    begin(shared, "class M(map): pass\ngen = (i for i in 'ab')\nx = [M(str, gen)]")
     with pytest.raises(GPULeaseError, match=r"x cannot travel .*: it"):
         shared.gpu("x")
     shared.home("assert list(x[0]) == ['a', 'b']")

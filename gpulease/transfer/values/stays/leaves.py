@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import io
+import itertools
 import mmap
 import types
 import weakref
@@ -105,14 +106,24 @@ def refuse_unsafe(group: Group, leaves: Collection[Any], values: Mapping[str, An
 
 
 def _runs_code(kind: type) -> bool:
-    return hasattr(kind, "__del__") or any(
-        type(vars(base).get(name)) is types.FunctionType
-        for base in kind.__mro__
-        if (base.__module__ or "") not in _HARMLESS
-        for name in _OWN_WAYS
+    return (
+        kind in _ASKING
+        or hasattr(kind, "__del__")
+        or any(
+            type(vars(base).get(name)) is types.FunctionType
+            for base in kind.__mro__
+            if (base.__module__ or "") not in _HARMLESS
+            for name in _OWN_WAYS
+        )
     )
 
 
+#: Python's iterators that ask what they are over for an iterator whenever one is made.
+_ASKING = frozenset({zip, map, filter, enumerate}).union(
+    getattr(itertools, name)
+    for name in ("accumulate", "compress", "cycle", "dropwhile", "filterfalse", "groupby",
+                 "islice", "pairwise", "starmap", "takewhile", "zip_longest")
+)  # fmt: skip
 _OWN_WAYS = ("__reduce__", "__reduce_ex__", "__setstate__", "__getnewargs__", "__getnewargs_ex__")
 #: Whose own ways of being loaded ask nothing of what they get.
 _HARMLESS = frozenset({"torch.nn.modules.module", "torch.optim.optimizer", "sklearn.base"})
