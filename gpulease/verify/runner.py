@@ -80,22 +80,29 @@ class Runner:
     def placed(
         self, cells: Sequence[CodeCell], where: Placement, names: Sequence[str]
     ) -> NotebookRun:
-        """Run it placed; ``names`` are looked at in the end."""
+        """Run it placed; ``names`` are looked at in the end.
+
+        As in use there is no companion before a cell that needs one.
+        """
         with self._kernel({}) as kernel:
             kernel.silent("%load_ext gpulease")
-            pid = kernel.connect()
+            pid = 0
             if where.typed_after:
+                pid = kernel.connect()
                 kernel.silent(f"%gpu {where.typed_after}")
             found = NotebookRun()
             for cell, away in zip(cells, where.away, strict=True):
                 text = cell.plain if where.typed_after else cell.away if away else cell.home
-                found.cells.append(kernel.run(text))
-                if where.between == "returned":
-                    kernel.silent("%gpu return --force")
+                if not pid and (away or where.typed_after):
                     pid = kernel.connect()
-                elif where.between == "killed":
+                found.cells.append(kernel.run(text))
+                if pid and where.between == "returned":
+                    kernel.silent("%gpu return --force")
+                    pid = 0
+                elif pid and where.between == "killed":
                     kernel.silent("globals()")  # everything is home before
-                    pid = kernel.killed(pid)
+                    kernel.kill(pid)
+                    pid = 0
             if where.typed_after:
                 kernel.silent("%gpu off")
             found.stayed = kernel.bring(names)
@@ -186,8 +193,8 @@ class _Kernel:
             )
         return int(match[1])
 
-    def killed(self, pid: int) -> int:
-        """Kill the companion and return the next one's process id, once its death is known."""
+    def kill(self, pid: int) -> None:
+        """Kill the companion; its death is known afterwards."""
         os.kill(pid, signal.SIGKILL)
         deadline = time.monotonic() + START_SECONDS
         asked = (
@@ -200,7 +207,6 @@ class _Kernel:
                     "verify_failed", "The death of a companion was not noticed.", status=500
                 )
             time.sleep(0.05)  # the kernel notices between two requests
-        return self.connect()
 
     def bring(self, names: Sequence[str]) -> dict[str, str]:
         """Bring variables to the notebook's kernel; return by name why one did not come."""

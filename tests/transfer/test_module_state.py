@@ -110,6 +110,7 @@ def test_what_a_variable_shares_with_a_module_is_one_object(lib, new_pair, name,
     there(f"it\nimport ownlib\nsaw = repr(({shows}))")
     here(f"import ownlib\n{change}\ndone = repr(({shows}))")
     there(f"later = repr(({shows}))")
+    assert said(pair.last if there == pair.home else pair.after) == []
     there(f"{change}\nagain = repr(({shows}))")
     here(f"last = repr(({shows}))")
     pair.home("saw, done, later, again, last")
@@ -167,7 +168,7 @@ def test_what_does_not_travel_is_said_once_to_a_cell_that_may_read_it(lib, new_p
     ]
     pair.gpu("ownlib.rate")
     assert said(pair.after) == []
-    pair.gpu("ownlib.other = ownlib.made = ownlib.Counter()")
+    pair.gpu("ownlib.other = ownlib.Counter(); ownlib.made = ownlib.Counter()")
     pair.home("x")
     assert said(pair.last) == []
     pair.home("f()")

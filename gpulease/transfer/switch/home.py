@@ -93,7 +93,7 @@ class HomeSide:
         self._source = ""
         self._last_use = Use()
         self._origins = Origins(namespace)
-        self._module_notes = ModuleNotes(namespace, self.side.state.modules)
+        self._module_notes = ModuleNotes(self.side)
         self._expected: Pending | None = None
         self._cell = 0
         self._behind: WriteBehind | None = None

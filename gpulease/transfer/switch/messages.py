@@ -108,11 +108,15 @@ def sealed_notes(names: Sequence[str], values: Mapping[str, Any]) -> list[Note]:
     ]
 
 
-def module_note(names: Sequence[str], place: Place) -> Note:
-    """Say to a cell at ``place`` what the other side has otherwise in modules."""
+def module_note(names: Sequence[str], place: Place, *, earlier: bool) -> Note:
+    """Say to a cell at ``place`` what the other side has otherwise in modules.
+
+    ``earlier``: a companion that is no more had it.
+    """
     was = "was" if len(names) == 1 else "were"
     if place is Place.GPU:
-        where, has = "in your notebook", "the GPU's side has its own"
+        where = "by an earlier companion" if earlier else "in your notebook"
+        has = "the GPU's side has its own"
         again = "If GPU cells need it, run in a GPU cell, too, what changed it."
     else:
         where, has = "in a GPU cell", "your notebook has its own"

@@ -12,7 +12,7 @@ from typing import Any
 from gpulease.transfer.api import Note, Place
 from gpulease.transfer.values.names.analysis import Use, cell_use, code_use
 from gpulease.transfer.values.names.module_use import module_use
-from gpulease.transfer.values.state.module_changes import ModuleChanges
+from gpulease.transfer.values.side import Side
 
 from .messages import module_note
 
@@ -20,12 +20,15 @@ from .messages import module_note
 _ALWAYS = frozenset({"builtins"})
 
 
-class ModuleNotes:
-    """Home's: ``changes`` are its own and what the companion told of its."""
+Changes = Mapping[str, frozenset[str]]
 
-    def __init__(self, namespace: Mapping[str, Any], changes: ModuleChanges) -> None:
-        self._ns = namespace
-        self._changes = changes
+
+class ModuleNotes:
+    """Home's: of its own changes and those that the companion told of."""
+
+    def __init__(self, side: Side) -> None:
+        self._side = side
+        self._ns, self._changes = side.ns, side.state.modules
         self._said: set[tuple[Place, str]] = set()
 
     def new_companion(self) -> None:
@@ -34,20 +37,31 @@ class ModuleNotes:
 
     def to(self, source: str, place: Place) -> list[Note]:
         """Return what is to be said to a cell of ``place``."""
-        there, here = self._changes.mine, self._changes.theirs
+        changes = self._changes
         if place is Place.HOME:
-            there, here = here, there
+            return self._of(source, changes.past | changes.theirs, changes.mine, place)
+        there = self._of(source, changes.mine, changes.theirs, place)
+        # What the notebook has alike, a new companion is told of by that.
+        past = {n: marks for n, marks in changes.past.items() if n not in changes.mine}
+        return there + self._of(source, past, changes.theirs, place, earlier=True)
+
+    def _of(
+        self, source: str, there: Changes, here: Changes, place: Place, *, earlier: bool = False
+    ) -> list[Note]:
         other = [
             name
-            for name, mark in there.items()
-            if here.get(name) != mark and (place, name) not in self._said
+            for name, marks in there.items()
+            if here.get(name) != marks and (place, name) not in self._said
         ]
+        if other:  # what a variable is, too, travels with that
+            known = self._side.ledger.peer_units
+            other = [name for name in other if not self._side.own.is_shared(name, known)]
         if not other:
             return []
         packages = self._packages(source)
         names = sorted(n for n in other if packages is None or n.partition(".")[0] in packages)
         self._said.update((place, name) for name in names)
-        return [module_note(names, place)] if names else []
+        return [module_note(names, place, earlier=earlier)] if names else []
 
     def _packages(self, source: str) -> set[str] | None:
         """Return the packages that a cell may read of, None where it may read everything."""

@@ -28,7 +28,7 @@ from gpulease.transfer.values.kinds import arrays_in_place, classes, constants, 
 from gpulease.transfer.values.kinds.units import apply_content
 from gpulease.transfer.values.module_files import is_alike
 from gpulease.transfer.values.names.culprit import find_culprit
-from gpulease.transfer.values.state.own_objects import OwnObjects, is_own
+from gpulease.transfer.values.state.own_objects import OwnObjects
 from gpulease.transfer.values.stays import locks, stayed
 
 
@@ -304,23 +304,19 @@ class Staging:
             return live
         if index is None:
             raise LoadError("something it refers to is missing", frozenset({oid}))
-        made = self._own(oid) or self._make(oid, self._skeleton(oid))
+        skeleton = self._skeleton(oid)
+        if self.own is not None:
+            self.own.bring(oid)
+            if (live := self.registry.get(oid)) is not None:
+                self.units[oid] = live
+                return live
+        made = self._make(oid, skeleton)
         self._load(index)
         if isinstance(made, types.FunctionType):
             for cell, function, _ in list(self._held):
                 if function is made and cell in self._home:
                     self._load(self._home[cell])
         return made
-
-    def _own(self, oid: str) -> Any:
-        """Return what a module has by this id, if its class brings the module with it."""
-        if self.own is None or not is_own(oid):
-            return None
-        self._skeleton(oid)
-        self.own.look()
-        if (live := self.registry.get(oid)) is not None:
-            self.units[oid] = live
-        return live
 
     def _refer(self, oid: str) -> None:
         if self._stack:

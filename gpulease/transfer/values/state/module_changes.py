@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
+from functools import partial
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -21,7 +22,7 @@ from gpulease.transfer.values.names.analysis import cell_use, code_use
 from gpulease.transfer.values.names.module_use import ModuleUse, module_use
 
 from .module_data import owners
-from .module_marks import CODE, is_notebooks, items_of, mark, news_of
+from .module_marks import CODE, is_code, is_notebooks, items_of, mark, news_of
 from .named_modules import attributes_of, name_of, named_by, read_by_functions
 from .on_import import no_longer, when_imported
 from .plain import plain_bytes
@@ -42,7 +43,9 @@ _KEPT = re.compile("cache|memo|lock|init", re.IGNORECASE)
 
 
 class ModuleChanges:
-    """One side's record: ``mine`` and ``theirs`` give a mark to each attribute that changed.
+    """One side's record: ``mine`` and ``theirs`` give marks to each attribute that changed.
+
+    ``past`` are those of other sides that are no more.
 
     ``imported`` is called when a cell has imported a module, before it can change it.
     """
@@ -51,6 +54,7 @@ class ModuleChanges:
         self._on_import = imported
         self.mine: dict[str, frozenset[str]] = {}
         self.theirs: dict[str, frozenset[str]] = {}
+        self.past: dict[str, frozenset[str]] = {}
         #: What the cell that runs may change, by name.
         self._before: dict[str, _Seen] = {}
         self._use = ModuleUse()
@@ -58,7 +62,9 @@ class ModuleChanges:
         #: Attributes that its code sets, and what functions that it names handle in their modules.
         self._sets: frozenset[str] = frozenset()
         self._handled: frozenset[str] = frozenset()
-        self._waiting: frozenset[str] = frozenset()
+        self._waiting: dict[str, Callable[[], None]] = {}
+        #: Modules whose import is over, though Python does not say so yet.
+        self._complete: set[str] = set()
 
     def told(self) -> dict[str, list[str]]:
         """Return what travels of ``mine``."""
@@ -68,6 +74,11 @@ class ModuleChanges:
         """Remember what the other side told."""
         self.theirs.update((name, frozenset(news)) for name, news in told.items())
 
+    def forget_peer(self) -> None:
+        """Expect another other side, which changed nothing yet."""
+        self.past |= self.theirs
+        self.theirs = {}
+
     def cell_begins(self, source: str, namespace: Mapping[str, Any]) -> None:
         """Remember what the modules have that the cell may change."""
         use = module_use(source)
@@ -75,15 +86,17 @@ class ModuleChanges:
         functions = list(read_by_functions(cell_use(source).touched, namespace))
         self._sets = use.sets.union(*(code_use(code).sets for _, code in functions))
         self._handled, self._before = frozenset(), {}
+        self._complete.clear()
         for value, _ in functions:
             if name := name_of(value):
                 self._see(name, value, _Kind.LIBRARYS)
         self._look()
-        self._waiting = use.imported - sys.modules.keys()
-        for name in self._waiting:
-            when_imported(name, self._imported)
+        self._waiting = {n: partial(self._imported, n) for n in use.imported - sys.modules.keys()}
+        for name, then in self._waiting.items():
+            when_imported(name, then)
 
-    def _imported(self) -> None:
+    def _imported(self, name: str) -> None:
+        self._complete.add(name)
         self._on_import()
         self._look()
 
@@ -96,12 +109,17 @@ class ModuleChanges:
             if type(function) is FunctionType:  # it may register something
                 self._handled |= frozenset(function.__code__.co_names)
         for name, owner in found:
-            if type(owner) is not FunctionType:
+            if issubclass(type(owner), ModuleType):
+                self._see_module(name)
+            elif type(owner) is not FunctionType:
                 self._see(name, owner, _Kind.LIBRARYS if name_of(owner) else _Kind.OBJECT)
         for name in self._use.imported & sys.modules.keys():
             self._see_module(name)
 
     def _see_module(self, name: str) -> None:
+        spec = getattr(sys.modules[name], "__spec__", None)
+        if getattr(spec, "_initializing", False) and name not in self._complete:
+            return
         if not module_files.module_digest(name):
             self._see(name, sys.modules[name], _Kind.LIBRARYS)
             return
@@ -118,18 +136,23 @@ class ModuleChanges:
         return {
             name: id(value) if type(value) in CODE else mark(value)  # most of them, by far
             for name, value in list((attributes_of(owner) or {}).items())
-            if (not name.startswith(hidden) or name in more) and type(value) is not ModuleType
+            if (not name.startswith(hidden) or name in more)
+            and not name.startswith("__")
+            and type(value) is not ModuleType
         }
 
     def cell_ended(self) -> None:
         """Find out what is not as it was."""
-        for name in self._waiting:
-            no_longer(name, self._imported)
-        before, self._before, self._waiting = self._before, {}, frozenset()
-        for name, seen in before.items():
+        for waiting, then in self._waiting.items():
+            no_longer(waiting, then)
+        before, self._before, self._waiting = self._before, {}, {}
+        found: set[int] = set()  # one object may be in several modules
+        for name, seen in sorted(before.items()):
             has = self._marks(seen.owner, seen.kind)
-            for attribute in seen.had.keys() | has.keys():
-                if seen.had.get(attribute) != has.get(attribute):
+            for attribute in sorted(seen.had.keys() | has.keys()):
+                number = id((attributes_of(seen.owner) or {}).get(attribute, seen))
+                if seen.had.get(attribute) != has.get(attribute) and number not in found:
+                    found.add(number)
                     self._changed(f"{name}.{attribute}", attribute, seen)
 
     def _changed(self, key: str, attribute: str, seen: _Seen) -> None:
@@ -145,11 +168,15 @@ class ModuleChanges:
 
     def _counts(self, attribute: str, value: Any, seen: _Seen, *, there: bool) -> bool:
         """Say whether a change is the cell's doing and does not travel by itself."""
-        if seen.kind is _Kind.OWN:
-            return plain_bytes(value) is None
-        if attribute in self._sets or is_notebooks(value):
+        if seen.kind is _Kind.OWN and plain_bytes(value) is not None:
+            return False
+        if attribute in self._sets:
             return True
-        if not there or attribute not in seen.had or type(value) in CODE:
+        if seen.kind is _Kind.OWN:  # what a module defines anew is of its text
+            return not is_code(value) or value.__module__ == "__main__"
+        if is_notebooks(value):
+            return True
+        if not there or attribute not in seen.had or is_code(value):
             return False
         return seen.kind is _Kind.OBJECT or attribute in self._handled
 

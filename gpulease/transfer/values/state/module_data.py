@@ -11,15 +11,16 @@ import pickle
 import sys
 from argparse import Namespace
 from collections.abc import Iterator, Mapping
-from functools import partial
+from dataclasses import dataclass
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from gpulease.transfer.values import module_files
 
+from .bindings import Bindings
 from .known_settings import Setting, Values
 from .named_modules import attributes_of
-from .plain import plain_bytes, write_in_place
+from .plain import is_container, plain_bytes, write_in_place
 
 _HOLDERS = frozenset({SimpleNamespace, Namespace})
 #: What stands before the module's name in the name of the setting.
@@ -33,12 +34,17 @@ def setting_name(module: str) -> str:
     return _PREFIX + module
 
 
-def setting_of(name: str) -> Setting | None:
+def setting_of(name: str, bindings: Bindings) -> Setting | None:
     """Return the setting of this name, None where it is no module's data."""
     if not name.startswith(_PREFIX):
         return None
-    module = name.removeprefix(_PREFIX)
-    return Setting(module, partial(_get, module), partial(_put, module), gone=_GONE)
+    data = _Data(name.removeprefix(_PREFIX), bindings)
+    return Setting(data.module, data.get, data.put, gone=_GONE)
+
+
+def full_name(module: str, name: str) -> str:
+    """Return how an attribute of a module, or of what it holds, is named on both sides."""
+    return f"{module}/{name}"
 
 
 def owners(module: ModuleType) -> Iterator[tuple[str, Any]]:
@@ -58,31 +64,49 @@ def owners(module: ModuleType) -> Iterator[tuple[str, Any]]:
             yield f"{name}.", value
 
 
-def _get(module: str) -> Values:
-    found: Values = {}
-    for prefix, owner in owners(sys.modules[module]):
-        for name, value in list((attributes_of(owner) or {}).items()):
-            if not name.startswith("__") and (data := plain_bytes(value)) is not None:
-                found[prefix + name] = data
-    return found
+@dataclass(frozen=True)
+class _Data:
+    module: str
+    bindings: Bindings
 
+    def get(self) -> Values:
+        """Return by name how often owner and attribute were bound anew, and the plain value."""
+        found: Values = {}
+        for prefix, owner in owners(sys.modules[self.module]):
+            of_owner = self._count(prefix[:-1], owner)
+            for name, value in list((attributes_of(owner) or {}).items()):
+                if not name.startswith("__") and (data := plain_bytes(value)) is not None:
+                    times = self._count(prefix + name, value) if is_container(value) else 0
+                    found[prefix + name] = pickle.dumps((of_owner, times, data))
+        return found
 
-def _put(module: str, values: Mapping[str, bytes]) -> None:
-    there = dict(owners(sys.modules[module]))
-    for key, data in values.items():
-        prefix, dot, name = key.rpartition(".")
-        owner = there.get(prefix + dot)
-        held = attributes_of(owner)
-        if held is None:
-            continue
-        if data == _GONE:
-            if name in held:
+    def _count(self, name: str, value: Any) -> int:
+        return self.bindings.count(full_name(self.module, name), value)
+
+    def put(self, values: Mapping[str, bytes]) -> None:
+        """Set attributes as they are on the other side."""
+        there = dict(owners(sys.modules[self.module]))
+        for key, data in values.items():
+            prefix, dot, name = key.rpartition(".")
+            owner = there.get(prefix + dot)
+            held = attributes_of(owner)
+            if held is None:
+                continue
+            if data != _GONE:
+                of_owner, times, plain = pickle.loads(data)
+                if of_owner == self._count(prefix, owner):  # else it is another object there
+                    self._set(owner, held, key, times, pickle.loads(plain))
+            elif name in held:
                 delattr(owner, name)
-            continue
-        value = pickle.loads(data)
-        if write_in_place(held.get(name), value):
-            continue
+
+    def _set(self, owner: Any, held: Mapping[str, Any], key: str, times: int, value: Any) -> None:
+        name, old = key.rpartition(".")[2], held.get(key.rpartition(".")[2])
+        same = is_container(old) and self._count(key, old) == times
+        if same and write_in_place(old, value):
+            return
         if isinstance(held, dict) and not isinstance(owner, ModuleType):
             held[name] = value  # whatever its class makes of assignments
         else:
             setattr(owner, name, value)
+        if is_container(value):
+            self.bindings.take(full_name(self.module, key), times, value)

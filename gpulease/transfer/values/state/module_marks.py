@@ -18,9 +18,14 @@ _BY_VALUE = frozenset({bool, int, str, bytes})
 _IS_DICT, _IS_LIST = 1 << 29, 1 << 25
 
 
+def is_code(value: Any) -> bool:
+    """Say whether something is a function or a class."""
+    return type(value) in CODE or issubclass(type(value), type)
+
+
 def is_notebooks(value: Any, depth: int = 2) -> bool:
     """Say whether something is made of what the notebook, or the person's module, defines."""
-    made = value if type(value) in CODE else type(value)
+    made = value if is_code(value) else type(value)
     module = made.__module__
     if module == "__main__" or (type(module) is str and module_files.module_digest(module)):
         return True

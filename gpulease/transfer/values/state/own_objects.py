@@ -6,15 +6,20 @@ module's functions use, on both sides.
 
 from __future__ import annotations
 
+import importlib
+import itertools
 import sys
 import weakref
+from collections.abc import Collection
+from contextlib import suppress
 from types import ModuleType
 from typing import Any
 
 from gpulease.transfer.registry import Registry
 from gpulease.transfer.values import module_files
 
-from .module_data import owners
+from .bindings import Bindings
+from .module_data import full_name, owners
 from .named_modules import attributes_of
 
 #: Where an id begins that is made of a module's name and an attribute's.
@@ -22,17 +27,32 @@ _PREFIX = "h" + "0" * 8 + "."
 _KINDS = frozenset({list, dict, set, bytearray})
 
 
-def is_own(oid: str) -> bool:
-    """Say whether an id is that of an object which a module holds by name."""
-    return oid.startswith(_PREFIX)
-
-
 class OwnObjects:
     """One side's: enters in ``registry`` what the modules hold."""
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: Registry, bindings: Bindings) -> None:
         self._registry = registry
+        self._bindings = bindings
         self._seen: weakref.WeakSet[ModuleType] = weakref.WeakSet()
+
+    def is_shared(self, name: str, known: Collection[str]) -> bool:
+        """Say whether an attribute is of an object that is among these, which both sides know."""
+        parts = name.split(".")
+        cuts = itertools.combinations(range(1, len(parts) + 1), 2)
+        spots = (full_name(".".join(parts[:n]), ".".join(parts[n:end])) for n, end in cuts)
+        starts = tuple(f"{_PREFIX}{spot}/" for spot in spots)
+        return any(oid.startswith(starts) for oid in known)
+
+    def bring(self, oid: str) -> None:
+        """Import the module that holds the object of this id, if that is what it is.
+
+        In one process it would be imported.  One that does not import here is nobody's on this
+        side.
+        """
+        if oid.startswith(_PREFIX):
+            with suppress(Exception):
+                importlib.import_module(oid.removeprefix(_PREFIX).partition("/")[0])
+            self.look()
 
     def look(self) -> None:
         """Enter what the modules hold now.
@@ -47,17 +67,19 @@ class OwnObjects:
                 held = list((attributes_of(owner) or {}).items())
                 for attribute, value in held:
                     if type(value) in _KINDS and not attribute.startswith("__"):
-                        self._enter(f"{name}.{prefix}{attribute}", owner, value, new=new)
+                        self._enter(full_name(name, prefix + attribute), owner, value, new=new)
                 if prefix and not issubclass(type(owner), type):
-                    self._enter(f"{name}.{prefix}".removesuffix("."), module, owner, new=new)
+                    self._enter(full_name(name, prefix[:-1]), module, owner, new=new)
             self._seen.add(module)
 
     def _enter(self, name: str, owner: Any, value: Any, *, new: bool) -> None:
-        registry, oid = self._registry, _PREFIX + name
+        times = self._bindings.count(name, value)
+        registry, oid = self._registry, f"{_PREFIX}{name}/{times}"
         if registry.find(value) is not None:
             return
         known = registry.get(oid)
         if new and type(known) is type(value):
-            setattr(owner, name.rpartition(".")[2], known)
+            setattr(owner, name.split("/")[1].rpartition(".")[2], known)
+            self._bindings.take(name, times, known)
         else:
             registry.bind(oid, value)

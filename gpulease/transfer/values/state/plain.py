@@ -43,9 +43,14 @@ def _count(value: Any, depth: int) -> int:
     return found
 
 
+def is_container(value: Any) -> bool:
+    """Say whether something may be filled anew and stay the object that it is."""
+    return type(value) in (list, set, dict)
+
+
 def write_in_place(old: Any, new: Any) -> bool:
     """Give a list, set or dict the items of another; False where these are no two of one kind."""
-    if type(old) is not type(new) or type(new) not in (list, set, dict):
+    if type(old) is not type(new) or not is_container(new):
         return False
     if type(new) is list:
         old[:] = new

@@ -64,6 +64,7 @@ class ProcessState:
         self._torch_hooks = 0
         self._seeds = Seeds()
         self._settings = Settings()
+        self.bindings = self._settings.bindings
         self.modules = ModuleChanges(self._module_came)
         #: Called when a cell has imported a module, before it uses it.
         self.on_import: Callable[[], None] = lambda: None
@@ -124,7 +125,7 @@ class ProcessState:
     def forget_peer(self) -> None:
         """The other side is new: it has none of this."""
         self._agreed = b""
-        self.modules.theirs.clear()
+        self.modules.forget_peer()
 
     def prepare(self, data: bytes) -> None:
         """Let what comes with ``data`` find its modules: their folders, and parts of packages."""

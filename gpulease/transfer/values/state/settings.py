@@ -16,6 +16,7 @@ from typing import Any
 
 from gpulease.transfer.values import module_files
 
+from .bindings import Bindings
 from .known_settings import SETTINGS, Setting
 from .module_data import setting_name, setting_of
 from .on_import import when_imported
@@ -25,6 +26,8 @@ class Settings:
     """Changed settings of one process."""
 
     def __init__(self) -> None:
+        #: Which objects the modules of the person's own have.
+        self.bindings = Bindings()
         self._table = dict(SETTINGS)
         self._first: dict[str, dict[str, bytes]] = {}
         self._told: dict[str, dict[str, bytes]] = {}
@@ -55,7 +58,7 @@ class Settings:
                 self._begin(module)
 
     def _know(self, name: str) -> bool:
-        if name not in self._table and (setting := setting_of(name)) is not None:
+        if name not in self._table and (setting := setting_of(name, self.bindings)) is not None:
             self._table[name] = setting
             when_imported(setting.module, partial(self._begin, setting.module))
         return name in self._table
