@@ -38,14 +38,21 @@ def _look() -> None:
     token = abc.get_cache_token()
     found: weakref.WeakKeyDictionary[type, list[type]] = weakref.WeakKeyDictionary()
     for each in _abstract_classes():
-        if cloudpickle_names.is_named(each):
-            for ref in abc._get_dump(each)[0]:  # type: ignore[attr-defined]  # noqa: SLF001
-                if (cls := ref()) is not None:
-                    found.setdefault(cls, []).append(each)
+        registered = abc._get_dump(each)[0]  # type: ignore[attr-defined]  # noqa: SLF001
+        classes = [cls for ref in registered if (cls := ref()) is not None and _may_travel(cls)]
+        # A library's module may warn of a name that is asked for: only where it matters.
+        if classes and cloudpickle_names.is_named(each):
+            for cls in classes:
+                found.setdefault(cls, []).append(each)
     _book.clear()
     for cls, abstract in found.items():
         _book[cls] = sorted(abstract, key=lambda each: (each.__module__, each.__qualname__))
     _seen[:] = [token]
+
+
+def _may_travel(cls: type) -> bool:
+    """Say whether a class may be one that no module has by name."""
+    return cls.__module__ == "__main__" or "<" in cls.__qualname__
 
 
 def _abstract_classes() -> list[Any]:
