@@ -71,7 +71,7 @@ class Side:
         self.registry = Registry(label)
         self.ledger = Ledger()
         self.state = state or ProcessState()
-        self.own = OwnObjects(self.registry, self.state.bindings)
+        self.own = OwnObjects(self.registry, self.state.own, self.state.bindings)
         self.state.on_import = self.own.look
         self.book = UnitBook(namespace, self.registry)
         culprits = self.ledger.culprits if label == "a" else ()

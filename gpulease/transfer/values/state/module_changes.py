@@ -25,6 +25,7 @@ from .module_data import owners
 from .module_marks import CODE, is_code, is_notebooks, items_of, mark, news_of
 from .named_modules import attributes_of, name_of, named_by, read_by_functions
 from .on_import import no_longer, when_imported
+from .own_modules import OwnModules
 from .plain import plain_bytes
 
 #: What travels by itself, and what is each process's own; what is below one of them, too.
@@ -50,7 +51,8 @@ class ModuleChanges:
     ``imported`` is called when a cell has imported a module, before it can change it.
     """
 
-    def __init__(self, imported: Callable[[], None]) -> None:
+    def __init__(self, own: OwnModules, imported: Callable[[], None]) -> None:
+        self._own = own
         self._on_import = imported
         self.mine: dict[str, frozenset[str]] = {}
         self.theirs: dict[str, frozenset[str]] = {}
@@ -102,7 +104,7 @@ class ModuleChanges:
 
     def _look(self) -> None:
         """See what is there of what the cell names; what it has seen stays as it was then."""
-        for name in module_files.own_modules():
+        for name in self._own.names():
             self._see_module(name)
         found = list(named_by(self._use, self._ns))
         for _, function in found:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import pickle
 import sys
+import weakref
 from argparse import Namespace
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -20,8 +21,12 @@ from gpulease.transfer.values import module_files
 from .bindings import Bindings
 from .known_settings import Setting, Values
 from .named_modules import attributes_of
-from .plain import is_container, plain_bytes, write_in_place
+from .plain import SCALARS, is_container, plain_bytes, write_in_place
 
+#: Names of what a module has with attributes, as long as it holds the same things (by id).
+_owners: weakref.WeakKeyDictionary[ModuleType, tuple[list[int], list[str]]] = (
+    weakref.WeakKeyDictionary()
+)
 _HOLDERS = frozenset({SimpleNamespace, Namespace})
 #: What stands before the module's name in the name of the setting.
 _PREFIX = "module "
@@ -53,32 +58,60 @@ def owners(module: ModuleType) -> Iterator[tuple[str, Any]]:
     That is the classes that it defines, objects of a person's own classes, and plain holders.
     """
     yield "", module
-    for name, value in list(vars(module).items()):
-        if issubclass(type(value), type):
-            held = value.__module__ == module.__name__
-        else:
-            kind = type(value)
-            own = kind in _HOLDERS or bool(module_files.module_digest(kind.__module__))
-            held = own and attributes_of(value) is not None
-        if held and not name.startswith("__"):
-            yield f"{name}.", value
+    held = vars(module)
+    ids = [*map(id, held.values())]
+    known, names = _owners.get(module, ([], []))
+    if ids != known:
+        names = [name for name, value in list(held.items()) if _is_owner(module, name, value)]
+        _owners[module] = ids, names
+    for name in names:
+        if name in held:
+            yield f"{name}.", held[name]
 
 
-@dataclass(frozen=True)
+def _is_owner(module: ModuleType, name: str, value: Any) -> bool:
+    if name.startswith("__"):
+        return False
+    if issubclass(type(value), type):
+        return bool(value.__module__ == module.__name__)
+    kind = type(value)
+    own = kind in _HOLDERS or bool(module_files.module_digest(kind.__module__))
+    return own and attributes_of(value) is not None
+
+
+@dataclass
 class _Data:
     module: str
     bindings: Bindings
+    #: By owner what it held at the last look, by id; the bytes of what was plain of it.
+    _last: dict[str, tuple[list[int], dict[str, bytes]]] = field(default_factory=dict)
 
     def get(self) -> Values:
         """Return by name how often owner and attribute were bound anew, and the plain value."""
         found: Values = {}
         for prefix, owner in owners(sys.modules[self.module]):
-            of_owner = self._count(prefix[:-1], owner)
-            for name, value in list((attributes_of(owner) or {}).items()):
-                if not name.startswith("__") and (data := plain_bytes(value)) is not None:
-                    times = self._count(prefix + name, value) if is_container(value) else 0
-                    found[prefix + name] = pickle.dumps((of_owner, times, data))
+            found |= self._of(prefix, owner)
         return found
+
+    def _of(self, prefix: str, owner: Any) -> dict[str, bytes]:
+        """Look at what is bound anew, and into what can be changed where it is."""
+        held = dict(attributes_of(owner) or {})
+        ids = [id(owner), *map(id, held.values())]
+        known, data = self._last.get(prefix, ([], {}))
+        same = ids == known
+        if not same:
+            data = {}
+        of_owner = self._count(prefix[:-1], owner)
+        for name, value in held.items():
+            if name.startswith("__") or (same and type(value) in SCALARS):
+                continue
+            if (plain := plain_bytes(value)) is None:
+                data.pop(prefix + name, None)
+                continue
+            times = self._count(prefix + name, value) if is_container(value) else 0
+            data[prefix + name] = pickle.dumps((of_owner, times, plain))
+        self._last[prefix] = ids, data
+        return data
 
     def _count(self, name: str, value: Any) -> int:
         return self.bindings.count(full_name(self.module, name), value)

@@ -16,11 +16,11 @@ from types import ModuleType
 from typing import Any
 
 from gpulease.transfer.registry import Registry
-from gpulease.transfer.values import module_files
 
 from .bindings import Bindings
 from .module_data import full_name, owners
 from .named_modules import attributes_of
+from .own_modules import OwnModules
 
 #: Where an id begins that is made of a module's name and an attribute's.
 _PREFIX = "h" + "0" * 8 + "."
@@ -30,10 +30,13 @@ _KINDS = frozenset({list, dict, set, bytearray})
 class OwnObjects:
     """One side's: enters in ``registry`` what the modules hold."""
 
-    def __init__(self, registry: Registry, bindings: Bindings) -> None:
+    def __init__(self, registry: Registry, own: OwnModules, bindings: Bindings) -> None:
         self._registry = registry
+        self._own = own
         self._bindings = bindings
         self._seen: weakref.WeakSet[ModuleType] = weakref.WeakSet()
+        #: By module what it held at the last look, by id.
+        self._held: dict[str, list[list[int]]] = {}
 
     def is_shared(self, name: str, known: Collection[str]) -> bool:
         """Say whether an attribute is of an object that is among these, which both sides know."""
@@ -60,10 +63,15 @@ class OwnObjects:
         A module that is new here may find that an object of it has come before it, with a variable:
         it takes that one.
         """
-        for name in module_files.own_modules():
+        for name in self._own.names():
             module = sys.modules[name]
             new = module not in self._seen
-            for prefix, owner in list(owners(module)):
+            having = list(owners(module))
+            ids = [[*map(id, (attributes_of(owner) or {}).values())] for _, owner in having]
+            if ids == self._held.get(name) and not new:
+                continue
+            self._held[name] = ids
+            for prefix, owner in having:
                 held = list((attributes_of(owner) or {}).items())
                 for attribute, value in held:
                     if type(value) in _KINDS and not attribute.startswith("__"):

@@ -6,7 +6,7 @@ import io
 import pickle
 from typing import Any
 
-_SCALARS = (type(None), bool, int, float, complex, str, bytes)
+SCALARS = frozenset({type(None), bool, int, float, complex, str, bytes})
 _CONTAINERS = (list, tuple, set, frozenset, dict)
 #: Values in one attribute, and how deep they may be nested; what has more is not plain.
 _MOST = 10_000
@@ -31,7 +31,7 @@ def plain_bytes(value: Any) -> bytes | None:
 def _count(value: Any, depth: int) -> int:
     """Return how many values there are in one, ``_MOST + 1`` where it is not plain."""
     kind = type(value)
-    if kind in _SCALARS:
+    if kind in SCALARS:
         return 1
     if kind not in _CONTAINERS or depth > _DEEPEST or len(value) > _MOST:
         return _MOST + 1

@@ -64,8 +64,8 @@ class ProcessState:
         self._torch_hooks = 0
         self._seeds = Seeds()
         self._settings = Settings()
-        self.bindings = self._settings.bindings
-        self.modules = ModuleChanges(self._module_came)
+        self.own, self.bindings = self._settings.own, self._settings.bindings
+        self.modules = ModuleChanges(self.own, self._module_came)
         #: Called when a cell has imported a module, before it uses it.
         self.on_import: Callable[[], None] = lambda: None
         self._imported: set[str] = set()
@@ -87,6 +87,7 @@ class ProcessState:
         A cell may import parts of a package: whoever has the package has them, too.
         """
         self._imported |= analysis.imported_parts(source)
+        self.own.notice(namespace)
         self._settings.see_own_modules()
         self.modules.cell_begins(source, namespace)
 

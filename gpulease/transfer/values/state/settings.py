@@ -14,19 +14,19 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from gpulease.transfer.values import module_files
-
 from .bindings import Bindings
 from .known_settings import SETTINGS, Setting
 from .module_data import setting_name, setting_of
 from .on_import import when_imported
+from .own_modules import OwnModules
 
 
 class Settings:
     """Changed settings of one process."""
 
     def __init__(self) -> None:
-        #: Which objects the modules of the person's own have.
+        #: Modules of the person's own, and which objects they have.
+        self.own = OwnModules()
         self.bindings = Bindings()
         self._table = dict(SETTINGS)
         self._first: dict[str, dict[str, bytes]] = {}
@@ -51,7 +51,7 @@ class Settings:
 
     def see_own_modules(self) -> None:
         """Take in modules of the person's own: what they have now is what they began with."""
-        for module in module_files.own_modules():
+        for module in self.own.names():
             name = setting_name(module)
             if name not in self._first:
                 self._know(name)
