@@ -250,6 +250,15 @@ def test_what_both_sides_changed_alike_is_not_said(library):
     assert said(pair.last) == []
 
 
+def test_a_module_that_python_does_not_list_is_looked_at_too(new_pair):
+    pair = new_pair()
+    pair.attach()
+    pair.home("import calendar, importlib.util as u; spec = calendar.__spec__; del calendar")
+    pair.home("it = u.module_from_spec(spec); spec.loader.exec_module(it); it.__name__ = 'aside'")
+    pair.home("it.own = 1")
+    assert "aside.own" in pair.side.side.state.modules.mine
+
+
 def test_a_new_companion_is_told_of_anew(new_pair):
     pair = new_pair()
     pair.attach()

@@ -111,7 +111,7 @@ class ModuleChanges:
             if type(function) is FunctionType:  # it may register something
                 self._handled |= frozenset(function.__code__.co_names)
         for name, owner in found:
-            if issubclass(type(owner), ModuleType):
+            if sys.modules.get(name) is owner:
                 self._see_module(name)
             elif type(owner) is not FunctionType:
                 self._see(name, owner, _Kind.LIBRARYS if name_of(owner) else _Kind.OBJECT)
