@@ -123,6 +123,17 @@ class LeaseLink:
         alive = [lease for lease in self.leases.values() if lease["state"] != "ended"]
         return max(alive, key=lambda lease: lease["created"], default=None)
 
+    @property
+    def drains_unheard(self) -> bool:
+        """Whether the bus says that the lease drains, and its supervisor has not said so yet.
+
+        The two come by two ways: a cell that began now would be interrupted a moment later.
+        """
+        if self.attachment is None or self.target is not None or self.phase is not Phase.ATTACHED:
+            return False
+        lease = self.leases.get(self.attachment.view["lease_id"])
+        return lease is not None and lease["state"] == "draining"
+
     def claim_click(self) -> None:
         """Before a cell: a GPU that was clicked for and has no kernel yet is for this one."""
         if self.bus is None:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 DEFAULT_WAIT = 300.0
 LEAVE_SECONDS = 90.0
+#: What a cell shows meanwhile.
+LEAVING = "The former GPU is leaving ..."
 #: Refusals that say nothing of the request: somebody on the way to the queue cannot answer now.
 OUTAGES = frozenset(
     ("server_link_down", "service_unreachable", "hub_unreachable", "store_unavailable")
@@ -82,6 +84,8 @@ class Waiter:
         link = self._link
         if link.target is not None:
             self._say_not_asked(options)
+        if link.drains_unheard:
+            self._hear_of_drain()
         if link.attachment is not None and link.phase is Phase.ATTACHED:
             if link.target is None:
                 self._fits(options)
@@ -97,6 +101,13 @@ class Waiter:
                 self._outlast(options, progress)
         finally:
             progress.clear()
+
+    def _hear_of_drain(self) -> None:
+        progress = QueueProgress(self._shell, self._alone)
+        progress.show(LEAVING)
+        deadline = time.monotonic() + LEAVE_SECONDS
+        self._inbox.wait_for(lambda: not self._link.drains_unheard, deadline)
+        progress.clear()
 
     def _outlast(self, options: CellOptions, progress: QueueProgress) -> None:
         """Obtain a companion; while the service is away wait for it, as long as for a GPU."""
@@ -271,10 +282,13 @@ class Waiter:
 
         def free() -> bool:
             held = link.attachment
-            return held is None or held.view["lease_id"] == lease["id"]
+            if held is None:
+                return True
+            # One that becomes another shape is the same lease, with another companion.
+            return held.view["lease_id"] == lease["id"] and link.phase is not Phase.DRAINING
 
         if not free():
-            progress.show("The former GPU is leaving ...")
+            progress.show(LEAVING)
             if not self._inbox.wait_for(free, time.monotonic() + LEAVE_SECONDS):
                 link.leave_now("The former lease did not end in time.")
             link.departure.commit_now()

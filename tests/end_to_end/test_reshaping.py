@@ -94,10 +94,15 @@ def test_a_run_gives_a_person_one_of_its_gpus_and_goes_on_with_the_others(shared
                 leases = (await other.service_api("GET", "leases"))["items"]
                 return [each for each in leases if each["server"] == run["server"]]
 
+            async def of_person() -> object:
+                return await other.service_api("GET", f"runs/{run['id']}"), person.watch.lease
+
             def lease_with(count: int):
                 async def there() -> bool:
-                    found = [(each["state"], each["count"]) for each in await of_run()]
-                    return found == [("active", count)]
+                    leases = await of_run()
+                    found = [(each["state"], each["count"]) for each in leases]
+                    assert found == [("active", count)], (leases, await of_person())
+                    return True
 
                 return there
 

@@ -202,6 +202,11 @@ class HomeKernel:
         self._sockets.cleanup()
 
 
+def shows(text: str) -> Callable[[Message], bool]:
+    """Hold for a display whose text contains ``text``."""
+    return lambda message: text in message["content"].get("data", {}).get("text/plain", "")
+
+
 def printed(text: str) -> Callable[[Message], bool]:
     """Hold for a stream message that contains ``text``."""
 

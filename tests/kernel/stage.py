@@ -268,7 +268,7 @@ class Stage:
 
     def _ask(self, args: dict[str, Any], kernel_id: str) -> LeaseView:
         for lease in self.leases.values():
-            if lease["state"] != "ended":
+            if lease["state"] not in ("draining", "ended"):
                 return lease
         self._made += 1
         lease = lease_view(f"{LEASE[:-2]}-{self._made}", kernel_id=kernel_id)

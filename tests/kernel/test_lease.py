@@ -17,7 +17,7 @@ from gpulease.protocol import LeaseView
 from gpulease.sides.environment import ENV_COMPANION, companion_mark
 from tests.helpers import process_is_gone, wait_for
 from tests.kernel.conftest import Lent
-from tests.kernel.parts import Cell, HomeKernel, printed
+from tests.kernel.parts import Cell, HomeKernel, printed, shows
 from tests.kernel.stage import LEASE, Stage, in_seconds, lease_view
 
 pytestmark = pytest.mark.processes
@@ -559,6 +559,25 @@ def test_a_drain_reaches_a_cell_that_asks_for_input(stage: Stage, kernel: HomeKe
     assert "taken back" in cell.error, cell.traceback
     assert stage.hear("drained", LEASE)["result"] == "done"
     assert kernel.run("before").result == "7"
+
+
+def test_a_cell_that_begins_as_the_lease_drains_is_not_interrupted(
+    stage: Stage, kernel: HomeKernel
+) -> None:
+    """The notebook server may say that the lease drains before its supervisor does."""
+    give(stage)
+    assert kernel.run("%%gpu\nvalues = [1]").ok
+    stage.change(LEASE, state="draining", sentence="It leaves.")
+    wait_for(lambda: "It leaves." in kernel.run("%gpu").text(), what="the kernel knows it")
+
+    def leave() -> None:
+        stage.order(LEASE, type="drain", until=in_seconds(20), reason="preempted", park=True)
+        assert stage.hear("drained", LEASE)["result"] == "done"
+        stage.end(LEASE, "preempted", "Somebody with a prior claim needs it.")
+
+    cell = kernel.run("%%gpu\nvalues.append(2)\nvalues", when=shows("leaving"), do=leave)
+    assert cell.result == "[1, 2]", cell.traceback
+    assert asks(stage) == 2
 
 
 def test_a_called_off_drain_leaves_the_companion(stage: Stage, kernel: HomeKernel) -> None:
