@@ -16,6 +16,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from gpulease.kernel.remote_error import mark_shown, remote_error
+from gpulease.transfer.values.hushed import HUSHED
 
 Message = dict[str, Any]
 REMEMBERED_PARENTS = 200
@@ -67,7 +68,10 @@ class Relay:
         if current:
             self._show(message)
             return
-        parent = self._parents.get(message["parent_header"].get("msg_id", ""))
+        msg_id = message["parent_header"].get("msg_id", "")
+        if msg_id == HUSHED:
+            return
+        parent = self._parents.get(msg_id)
         with self.under(parent):
             self._show(message)
             self.flush()

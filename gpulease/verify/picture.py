@@ -15,7 +15,7 @@ import random
 import re
 import types
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import xxhash
@@ -130,7 +130,12 @@ class _Look:
             return f"#{self._seen[id(value)]}"
         number = self._seen[id(value)] = len(self._seen)
         self._keep.append(value)
-        inside = _kind(value) if stayed else self._inside(value, path, depth + 1)
+        if stayed:
+            return f"#{number}={_kind(value)}"
+        try:
+            inside = self._inside(value, path, depth + 1)
+        except Exception as error:  # noqa: BLE001 - whatever a value's own code raises
+            inside = f"{_kind(value)} (no look: {type(error).__name__})"
         return f"#{number}={inside}"
 
     def _inside(self, value: Any, path: str, depth: int) -> str:
@@ -214,7 +219,7 @@ def _of_language(value: Any, down: Down) -> str | None:  # noqa: PLR0911 - one a
         parts = (f"{k}: {down(v, f'.{k}')}" for k, v in sorted(inner.items()))
         return f"class {value.__qualname__} " + ", ".join(parts)
     wrapped = getattr(value, "__wrapped__", None)
-    if wrapped is not None and (type(value).__module__ or "").startswith("jax"):
+    if wrapped is not None and (type(value).__module__ or "").startswith(("jax", "numba.")):
         return f"{_kind(value)} {down(wrapped, '.__wrapped__')}"  # each side compiles it
     if isinstance(value, functools.partial):
         return f"partial {down(value.func, '.func')} {down(value.args, '.args')}"
@@ -325,7 +330,9 @@ def _memory(value: Any) -> tuple[int, int] | None:
 
 
 def _state(value: Any) -> Iterator[tuple[str, Any]]:
-    yield from dict(getattr(value, "__dict__", {})).items()
+    own = getattr(value, "__dict__", None)
+    if isinstance(own, Mapping):  # a proxy may answer with anything
+        yield from dict(own).items()
     for base in type(value).__mro__:
         slots = base.__dict__.get("__slots__", ())
         for name in (slots,) if isinstance(slots, str) else slots:

@@ -9,6 +9,15 @@ X = np.random.default_rng(0).normal(size=(32, 8)).astype('float32'); y = (X.sum(
 """
 
 NOTEBOOKS = {
+    "numba": [
+        "import numpy as np, numba\nfrom numba import njit, vectorize, guvectorize, typed, types\nseen=[]; a = np.arange(6.)\n@njit\ndef f(x): return x.sum() * 2",
+        "@njit\ndef helper(x): return x + 1\n@vectorize(['float64(float64)'])\ndef half(x): return helper(x) / 2\n@vectorize\ndef both(x, y): return x * y\nhold = [f, both]",
+        "seen.append((f(a), both(a, 2.).tolist(), hold[0] is f, hold[1] is both, half(3), half.reduce is not None))",
+        "d = typed.Dict.empty(types.unicode_type, types.float64); d['x'] = 1.; l = typed.List([1, 2]); e = typed.List(); box = {'d': d, 'l': l}\n@guvectorize(['void(float64[:], float64[:])'], '(n)->()')\ndef total(x, out): out[0] = x.sum()",
+        "d['y'] = 2.; l.append(3); e.append(5.); seen.append((dict(box['d']), list(box['l']), list(e), float(total(a)), half.types))",
+        "del d['x']; l.pop(0)\n@njit\ndef of(d): return d['y'] + half(1.)\nseen.append((of(d), box['d'] is d))",
+        "seen.append((dict(d), list(l), of(box['d']), f(a), both(1, 2), half(a).tolist(), both.types))",
+    ],
     "spacy": [
         "import spacy\nfrom spacy.tokens import Span, SpanGroup\nfrom spacy.matcher import Matcher\nseen=[]\nnlp = spacy.blank('en'); nlp.add_pipe('sentencizer'); ruler = nlp.add_pipe('entity_ruler'); ruler.add_patterns([{'label': 'ORG', 'pattern': 'Apple'}])",
         "doc = nlp('Apple is looking. It is.'); tok = doc[0]; s = doc[0:3]; names = nlp.pipe_names; ents = doc.ents; lex = nlp.vocab['Apple']; doc.spans['k'] = [Span(doc, 1, 3, label='X')]; sg = doc.spans['k']; free = SpanGroup(doc, name='f', attrs={'a': 1}, spans=[s]); spans = doc.spans",

@@ -53,6 +53,64 @@ DATA = {
 }
 
 
+PARTS = """\
+import numpy as np
+from sklearn.linear_model import SGDRegressor
+data = np.zeros(3)
+class Net:
+    def __init__(self): self.layers = [{"weight": np.ones(2)}]
+net = Net()
+fitted = SGDRegressor(random_state=0)
+unused = Net()
+X, y = np.arange(8.).reshape(4, 2), np.arange(4.)
+def step():
+    data[0] += 1
+    net.layers[0]["weight"] += 1
+def learn(): fitted.partial_fit(X, y)
+def seen(): return data[0], net.layers[0]["weight"].sum(), getattr(fitted, "t_", 0)
+"""
+
+
+@pytest.fixture
+def parts(monkeypatch, tmp_path):
+    (tmp_path / "ownparts.py").write_text(PARTS)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
+    monkeypatch.syspath_prepend(tmp_path)
+    yield
+    sys.modules.pop("ownparts", None)
+
+
+@pytest.mark.parametrize("first", ["home", "gpu"])
+def test_what_functions_of_a_module_change_in_a_variable_holds_on_the_other_side(
+    parts, new_pair, first
+):
+    """No cell's text says that `step` changes `data`."""
+    pair = new_pair()
+    pair.attach()
+    pair.home("from ownparts import data, net, step, seen\nsaw = []")
+    here, there = (pair.home, pair.gpu) if first == "home" else (pair.gpu, pair.home)
+    for cell in (here, there, here, there):
+        cell("step(); mine = data[0], net.layers[0]['weight'][0]; saw.append((*seen(), *mine))")
+    pair.home("saw")
+    assert pair.ns["saw"] == [(n, 2 + 2 * n, 0, n, 1 + n) for n in (1, 2, 3, 4)]
+
+
+@pytest.mark.parametrize("change", ["ownparts.step()", "ownparts.learn()"])
+def test_what_lies_deep_in_an_object_of_a_module_is_said(parts, new_pair, change):
+    pair = new_pair()
+    pair.attach()
+    pair.home("import ownparts")
+    pair.gpu(f"{change}")
+    assert pair.after.notes == ()
+    pair.home("ownparts.seen()")
+    (note,) = pair.last.notes
+    changed = {"ownparts.net.layers", "ownparts.data"} if "step" in change else {"ownparts.fitted"}
+    assert changed <= set(note.names)
+    assert not [name for name in note.names if "unused" in name or "X" in name]
+    pair.home("ownparts.seen()")
+    assert pair.last.notes == ()
+
+
 @pytest.mark.parametrize("first", ["home", "gpu"])
 @pytest.mark.parametrize("name", DATA)
 def test_plain_data_of_an_own_module_travels(lib, new_pair, name, first):

@@ -2,11 +2,13 @@
 
 An instance of a dispatcher reaches compiled code, caches and weak references of its own process.
 Also ``numba.cuda``'s kernels: they are dispatchers, and make no device before they are called.
+Typed dictionaries and lists travel by their items.
 """
 
 from __future__ import annotations
 
 import weakref
+from functools import partial
 from typing import Any
 
 from numba.core.dispatcher import Dispatcher
@@ -16,10 +18,19 @@ from .base import Aside, Inside, Packing, Stage, staged
 try:
     from numba.np.ufunc.dufunc import DUFunc
     from numba.np.ufunc.gufunc import GUFunc
+    from numba.np.ufunc.ufuncbuilder import UFuncDispatcher
+    from numba.typed import Dict, List
 except ImportError:  # another version has them elsewhere: they go their own way
+    _UFUNCS: tuple[Any, ...] = ()
+    _DICTS: tuple[Any, ...] = ()
+    _TYPED: tuple[Any, ...] = ()
     _KINDS: tuple[Any, ...] = (Dispatcher,)
 else:
-    _KINDS = (Dispatcher, DUFunc, GUFunc)
+    _UFUNCS, _DICTS, _TYPED = (DUFunc,), (Dict,), (Dict, List)
+    _KINDS = (Dispatcher, DUFunc, GUFunc, UFuncDispatcher, *_TYPED)
+
+#: What an object's state calls the function or the dispatcher that it is made of.
+_MADE_OF = ("py_func", "pyfunc", "dispatcher")
 
 
 class _Numba(Aside):
@@ -29,11 +40,22 @@ class _Numba(Aside):
         return issubclass(kind, _KINDS)
 
     def inside(self, obj: Any, scratch: dict[Any, Any]) -> Inside:  # noqa: ARG002
+        if isinstance(obj, _TYPED):
+            return Inside(_items(obj))
         states = _states(obj)
-        return Inside([states[name] for name in ("py_func", "dispatcher") if name in states])
+        return Inside([states[name] for name in _MADE_OF if name in states])
 
     def reduce(self, obj: Any, packing: Packing) -> Any:
+        if isinstance(obj, _TYPED):
+            return typed, (packing.lasting_oid(obj), type(obj), _types_of(obj))
         return compiled, (packing.lasting_oid(obj), type(obj), _states(obj))
+
+    def content(self, obj: Any, packing: Packing) -> Any:  # noqa: ARG002
+        return _items(obj) if isinstance(obj, _TYPED) else None
+
+    def apply(self, pairs: list[tuple[Any, Any]], stage: Stage) -> None:  # noqa: ARG002
+        for obj, items in pairs:
+            _fill(obj, items)
 
 
 class _Later:
@@ -42,35 +64,54 @@ class _Later:
     What it calls is a global name, and the notebook's names are bound after everything is loaded.
     """
 
-    def __init__(self, made: Any, sigs: list[Any], can_compile: bool) -> None:
+    def __init__(self, made: Any, states: dict[str, Any]) -> None:
+        self.states = states
         self._made = weakref.proxy(made)
-        self.states: dict[str, Any] = {"sigs": sigs, "can_compile": can_compile}
+        calls, others = _FIRST_USES[isinstance(made, _UFUNCS)]
+        self._uses = (*calls, *others, _LATER)
+        vars(made).update(dict.fromkeys(calls, self.compile))
+        vars(made).update({name: partial(self._first, name) for name in others})
+        vars(made)[_LATER] = self
 
-    def compile(self) -> Any:
+    def compile(self, *_: Any, **__: Any) -> Any:
+        """Compile it; numba then calls what is returned, or looks again for what is compiled."""
         made: Any = self._made
-        space = vars(made)
-        for name in _FIRST_USES:
-            space.pop(name, None)
-        for sig in self.states["sigs"]:
-            made.compile(sig)
-        made._can_compile = self.states["can_compile"]
+        for name in self._uses:
+            vars(made).pop(name, None)
+        for sig in self.states[_sigs(self.states)]:
+            (made.add if isinstance(made, _UFUNCS) else made.compile)(sig)
+        vars(made).update(
+            {_IS_FIXED[name]: self.states[name] for name in _IS_FIXED.keys() & self.states}
+        )
         return made
 
-    def _compile_for_args(self, *_: Any, **__: Any) -> Any:
-        return self.compile()  # which numba calls
-
-    def get_call_template(self, args: Any, kws: Any) -> Any:
-        return self.compile().get_call_template(args, kws)
+    def _first(self, name: str, *given: Any, **named: Any) -> Any:
+        return getattr(self.compile(), name)(*given, **named)
 
 
-#: What numba asks a dispatcher for when it is called, from Python and from compiled code.
-_FIRST_USES = ("_compile_for_args", "get_call_template")
+#: Where an object keeps that it is still to be compiled.
+_LATER = "_gpulease_later"
+#: What numba asks a dispatcher and a ufunc for when it is called, from Python and from compiled
+#: code; and what else needs the compiled code.
+_FIRST_USES = (
+    (("_compile_for_args",), ("get_call_template",)),
+    (
+        ("_compile_for_args", "_compile_for_argtys"),
+        ("reduce", "accumulate", "reduceat", "outer", "at"),
+    ),
+)
+#: Whether nothing may be compiled when it is called: in the state, and where an object keeps it.
+_IS_FIXED = {"can_compile": "_can_compile", "frozen": "_frozen"}
+
+
+def _sigs(states: dict[str, Any]) -> str:
+    return "siglist" if "siglist" in states else "sigs"
 
 
 def _states(obj: Any) -> dict[str, Any]:
     states: dict[str, Any] = obj._reduce_states()
-    later = vars(obj).get(_FIRST_USES[0]) if isinstance(obj, Dispatcher) else None
-    return states | later.__self__.states if later is not None else states
+    later = vars(obj).get(_LATER)
+    return states if later is None else states | later.states
 
 
 @staged
@@ -79,12 +120,50 @@ def compiled(stage: Stage, oid: str, kind: Any, states: dict[str, Any]) -> Any:
     found = stage.live(oid)
     if type(found) is kind:
         return found
-    sigs = states.get("sigs")
-    made = kind._rebuild(**(states | {"sigs": [], "can_compile": True} if sigs else states))
-    if sigs:
-        later = _Later(made, sigs, states["can_compile"])
-        vars(made).update({name: getattr(later, name) for name in _FIRST_USES})
+    sigs = _sigs(states)
+    if not states.get(sigs):
+        return stage.make(oid, kind._rebuild(**states))
+    open_for_more = {"can_compile": True, "frozen": False}
+    without: dict[str, Any] = {sigs: []} | {n: v for n, v in open_for_more.items() if n in states}
+    made = kind._rebuild(**(states | without))
+    kept = (sigs, *(without.keys() - {sigs}))
+    _Later(made, {name: states[name] for name in kept})
     return stage.make(oid, made)
+
+
+@staged
+def typed(stage: Stage, oid: str, kind: Any, types: tuple[Any, ...]) -> Any:
+    """Return this side's typed dictionary or list, or a new one; its items come at the commit."""
+    found = stage.live(oid)
+    if type(found) is kind and _types_of(found) in ((), types):
+        return found
+    empty = kind.empty if issubclass(kind, _DICTS) else kind.empty_list
+    return stage.make(oid, empty(*types) if types else kind())
+
+
+def _types_of(obj: Any) -> tuple[Any, ...]:
+    """Return what it may hold; nothing as long as it has no type yet."""
+    if not obj._typed:
+        return ()
+    if isinstance(obj, _DICTS):
+        return (obj._dict_type.key_type, obj._dict_type.value_type)
+    return (obj._list_type.item_type,)
+
+
+def _items(obj: Any) -> list[Any]:
+    if not obj._typed:
+        return []
+    return list(obj.items()) if isinstance(obj, _DICTS) else list(obj)
+
+
+def _fill(obj: Any, items: list[Any]) -> None:
+    if obj._typed and len(obj):
+        obj.clear()
+    for item in items:
+        if isinstance(obj, _DICTS):
+            obj[item[0]] = item[1]
+        else:
+            obj.append(item)
 
 
 FRAMEWORK = _Numba()

@@ -43,6 +43,7 @@ from .large import Large
 from .messages import away_note, thread_notes
 from .module_notes import ModuleNotes
 from .origins import Origins
+from .own_parts import OwnParts
 from .peer import Peer
 from .requests import Requests
 from .sending import Sending
@@ -94,6 +95,7 @@ class HomeSide:
         self._last_use = Use()
         self._origins = Origins(namespace)
         self._module_notes = ModuleNotes(self.side)
+        self._own_parts = OwnParts(self.side)
         self._expected: Pending | None = None
         self._cell = 0
         self._behind: WriteBehind | None = None
@@ -172,7 +174,7 @@ class HomeSide:
         self.rest()
         if self.unavailable.unsure():
             self._bringing.all_changed(progress)
-        use = cell_use(source)
+        use = self._own_parts.widened(source, cell_use(source))
         self.unavailable.let_delete(use.deletes - self.side.ledger.remote.keys())
         self.unavailable.check(use)
         sending = self._sending
@@ -272,7 +274,7 @@ class HomeSide:
         remote = self.side.ledger.remote
         missed = bool(self.unavailable.lost or self.unavailable.conflicts.open)
         here = not self.connected or (self.owner is Place.HOME and not remote)
-        use = Use() if here and not missed else cell_use(source)
+        use = Use() if here and not missed else self._own_parts.widened(source, cell_use(source))
         if missed:
             self.unavailable.let_delete(use.deletes - remote.keys())
             self.unavailable.check(use)

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Iterable
 
 from gpulease.transfer.libraries import library
+from gpulease.transfer.values.hushed import hushed
 from gpulease.transfer.values.side import Side
 
 from . import memory
@@ -67,7 +68,8 @@ def import_ahead(side: Side, names: Iterable[str], check: Callable[[], None]) ->
         if name in sys.modules or memory.available() < _ROOM or _comes_later(name):
             continue
         try:
-            importlib.import_module(name)
+            with hushed():
+                importlib.import_module(name)
         except Exception:  # the cell that imports it says so, where somebody sees it
             log.debug("%s cannot be imported ahead", name, exc_info=True)
         finally:

@@ -5,16 +5,14 @@ Owns which cells may read it, by the packages that they lead to, and the sentenc
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from types import FunctionType, ModuleType
-from typing import Any
+from collections.abc import Mapping
 
 from gpulease.transfer.api import Note, Place
-from gpulease.transfer.values.names.analysis import Use, cell_use, code_use
-from gpulease.transfer.values.names.module_use import module_use
+from gpulease.transfer.values.names.analysis import cell_use
 from gpulease.transfer.values.side import Side
 
 from .messages import module_note
+from .own_parts import packages_of
 
 #: Every cell reads these without a name.
 _ALWAYS = frozenset({"builtins"})
@@ -66,30 +64,4 @@ class ModuleNotes:
     def _packages(self, source: str) -> set[str] | None:
         """Return the packages that a cell may read of, None where it may read everything."""
         use = cell_use(source)
-        if use.unbounded:
-            return None
-        imported = {name.partition(".")[0] for name in module_use(source).imported}
-        return imported | _ALWAYS | set(self._of_values(use))
-
-    def _of_values(self, use: Use) -> Iterator[str]:
-        seen: set[str] = set()
-        queue = list(use.touched)
-        while queue:
-            name = queue.pop()
-            if name in seen or name not in self._ns:
-                continue
-            seen.add(name)
-            value = self._ns[name]
-            if type(value) is FunctionType:
-                queue += code_use(value.__code__).reads
-            for module in _modules_of(value):
-                yield str(module).partition(".")[0]
-
-
-def _modules_of(value: Any) -> Iterator[Any]:
-    if issubclass(type(value), ModuleType):  # a proxy of what is gone cannot be asked
-        yield value.__name__
-    elif issubclass(type(value), type | FunctionType):
-        yield value.__module__
-    for kind in type(value).__mro__:
-        yield kind.__module__
+        return None if use.unbounded else packages_of(source, use, self._ns) | _ALWAYS

@@ -19,6 +19,7 @@ from gpulease.transfer.api import Note
 from gpulease.transfer.libraries import library
 from gpulease.transfer.registry import Registry
 from gpulease.transfer.values.groups import ATOMIC
+from gpulease.transfer.values.kinds.caches import LRU_CACHE
 from gpulease.transfer.values.kinds.faces import show_the_same
 from gpulease.transfer.values.state import last_error
 
@@ -137,6 +138,9 @@ def holder(olds: Mapping[str, Any], name: str, *own: Any) -> str:
     words = "something"
     for found in gc.get_referrers(olds[name]):
         if isinstance(found, types.FrameType) or any(found is each for each in (olds, *own)):
+            continue
+        if type(found) is LRU_CACHE:  # one of a library: it gives that object to nobody by a name
+            words = NOBODY
             continue
         if isinstance(found, dict):
             module = sys.modules.get(str(dict.get(found, "__name__", "")))

@@ -24,6 +24,7 @@ from gpulease.transfer.frameworks.base import Stage
 from gpulease.transfer.frameworks.sealed import Culprit
 from gpulease.transfer.registry import GLOBALS_SLOT, Registry
 from gpulease.transfer.values import given_up
+from gpulease.transfer.values.hushed import hushed
 from gpulease.transfer.values.kinds import arrays_in_place, classes, constants, containers, enums
 from gpulease.transfer.values.kinds.units import apply_content
 from gpulease.transfer.values.module_files import is_alike
@@ -171,8 +172,9 @@ class Staging:
 
     def load(self) -> None:
         """Load every group; ``loaded`` and ``failed`` say how each ended."""
-        for index in range(len(self.groups)):
-            self._load(index)
+        with hushed():
+            for index in range(len(self.groups)):
+                self._load(index)
         self._spread_failures()
 
     def _load(self, index: int) -> None:

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from gpulease.transfer.values.hushed import hushed
 from gpulease.transfer.values.stays.process_objects import see_context
 
 from . import log_handlers, registered
@@ -57,7 +58,10 @@ _OF_THE_MACHINE = re.compile(
 
 
 def _module(name: str) -> Any:
-    return importlib.import_module(name)
+    if name in sys.modules:
+        return sys.modules[name]
+    with hushed():
+        return importlib.import_module(name)
 
 
 def _rc() -> Values:

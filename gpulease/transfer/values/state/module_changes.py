@@ -21,7 +21,8 @@ from gpulease.transfer.values import module_files
 from gpulease.transfer.values.names.analysis import cell_use, code_use
 from gpulease.transfer.values.names.module_use import ModuleUse, module_use
 
-from .module_data import owners
+from .deep_marks import Deep, deep_mark, has_state
+from .module_data import has_attributes, owners
 from .module_marks import CODE, is_code, is_notebooks, items_of, mark, news_of
 from .named_modules import attributes_of, name_of, named_by, read_by_functions
 from .on_import import no_longer, when_imported
@@ -35,9 +36,11 @@ _KNOWN = (
     "logging.root",
     "builtins._", "os.environ", "warnings.filters", "matplotlib.rcParams", "matplotlib.pyplot.rcP",
     "pandas.options", "torch.backends.cudnn.benchmark", "torch.backends.cudnn.deterministic",
-    "jax.config", "mpmath.mp", "gc.", "linecache.", "tracemalloc.", "IPython", "__main__",
-    "gpulease",
+    "jax.config", "mpmath.mp", "PIL.Image.", "gc.", "linecache.", "tracemalloc.", "IPython",
+    "__main__", "gpulease",
 )  # fmt: skip
+#: Where libraries keep what a notebook trains, by what a person calls it: module and attribute.
+_STORES = {"pyro.get_param_store()": ("pyro.poutine.runtime", "_PYRO_PARAM_STORE")}
 Marks = dict[str, Any]
 #: What libraries keep for themselves, whatever a cell asks of them.
 _KEPT = re.compile("cache|memo|lock|init", re.IGNORECASE)
@@ -117,6 +120,9 @@ class ModuleChanges:
                 self._see(name, owner, _Kind.LIBRARYS if name_of(owner) else _Kind.OBJECT)
         for name in self._use.imported & sys.modules.keys():
             self._see_module(name)
+        for name, (module, attribute) in _STORES.items():
+            if module in sys.modules:
+                self._see(name, getattr(sys.modules[module], attribute, None), _Kind.OWN)
 
     def _see_module(self, name: str) -> None:
         spec = getattr(sys.modules[name], "__spec__", None)
@@ -135,8 +141,9 @@ class ModuleChanges:
     def _marks(self, owner: Any, kind: _Kind) -> Marks:
         hidden = "_" if kind is _Kind.LIBRARYS else "__"
         more = self._sets | self._handled
+        look = _mark_of_own if kind is _Kind.OWN else mark
         return {
-            name: id(value) if type(value) in CODE else mark(value)  # most of them, by far
+            name: id(value) if type(value) in CODE else look(value)  # most of them, by far
             for name, value in list((attributes_of(owner) or {}).items())
             if (not name.startswith(hidden) or name in more)
             and not name.startswith("__")
@@ -181,6 +188,16 @@ class ModuleChanges:
         if not there or attribute not in seen.had or is_code(value):
             return False
         return seen.kind is _Kind.OBJECT or attribute in self._handled
+
+
+def _mark_of_own(value: Any) -> Any:
+    """Return the mark of what a person's module has; of an object, of all that lies in it.
+
+    Attributes of an object of a person's own class have each a mark of their own.
+    """
+    if plain_bytes(value) is None and has_state(value) and not has_attributes(value):
+        return Deep(id(value), deep_mark(value))
+    return mark(value)
 
 
 class _Kind(Enum):

@@ -74,6 +74,11 @@ def _is_owner(module: ModuleType, name: str, value: Any) -> bool:
         return False
     if issubclass(type(value), type):
         return bool(value.__module__ == module.__name__)
+    return has_attributes(value)
+
+
+def has_attributes(value: Any) -> bool:
+    """Say whether this is an object of a person's own class, or a plain holder of attributes."""
     kind = type(value)
     own = kind in _HOLDERS or bool(module_files.module_digest(kind.__module__))
     return own and attributes_of(value) is not None

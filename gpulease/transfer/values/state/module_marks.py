@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import uuid
 from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
 from gpulease.transfer.values import module_files
 
+from .deep_marks import Deep
 from .plain import plain_bytes
 
 #: A container of more items is one value.
@@ -60,6 +62,8 @@ def news_of(value: Any, had: Any) -> frozenset[str]:
     Of a list, set or dict that was there it is what came into it: what libraries keep there beside
     that is not the same on both sides.
     """
+    if type(had) is Deep and had.number == id(value):
+        return frozenset({uuid.uuid4().hex})  # no two sides change it alike, as far as is known
     items = items_of(value)
     if items is None or type(had) is not tuple or had[0] != id(value):
         return frozenset({_content(value)})

@@ -16,15 +16,16 @@ from types import ModuleType
 from typing import Any
 
 from gpulease.transfer.registry import Registry
+from gpulease.transfer.values.hushed import hushed
 
 from .bindings import Bindings
+from .deep_marks import has_state
 from .module_data import full_name, owners
 from .named_modules import attributes_of
 from .own_modules import OwnModules
 
 #: Where an id begins that is made of a module's name and an attribute's.
 _PREFIX = "h" + "0" * 8 + "."
-_KINDS = frozenset({list, dict, set, bytearray})
 
 
 class OwnObjects:
@@ -46,6 +47,11 @@ class OwnObjects:
         starts = tuple(f"{_PREFIX}{spot}/" for spot in spots)
         return any(oid.startswith(starts) for oid in known)
 
+    def holds(self, value: Any) -> bool:
+        """Say whether this is an object that a module holds by name."""
+        oid = self._registry.find(value)
+        return oid is not None and oid.startswith(_PREFIX)
+
     def bring(self, oid: str) -> None:
         """Import the module that holds the object of this id, if that is what it is.
 
@@ -53,7 +59,7 @@ class OwnObjects:
         side.
         """
         if oid.startswith(_PREFIX):
-            with suppress(Exception):
+            with suppress(Exception), hushed():
                 importlib.import_module(oid.removeprefix(_PREFIX).partition("/")[0])
             self.look()
 
@@ -74,7 +80,7 @@ class OwnObjects:
             for prefix, owner in having:
                 held = list((attributes_of(owner) or {}).items())
                 for attribute, value in held:
-                    if type(value) in _KINDS and not attribute.startswith("__"):
+                    if not attribute.startswith("__") and has_state(value):
                         self._enter(full_name(name, prefix + attribute), owner, value, new=new)
                 if prefix and not issubclass(type(owner), type):
                     self._enter(full_name(name, prefix[:-1]), module, owner, new=new)

@@ -19,6 +19,7 @@ from typing import Any
 
 from gpulease.protocol.variables import is_of_one_process, is_secret
 from gpulease.transfer.libraries import library
+from gpulease.transfer.values.hushed import hushed
 from gpulease.transfer.values.names import analysis
 
 from .module_changes import ModuleChanges
@@ -129,9 +130,14 @@ class ProcessState:
         self.modules.forget_peer()
 
     def prepare(self, data: bytes) -> None:
-        """Let what comes with ``data`` find its modules: their folders, and parts of packages."""
+        """Let what comes with ``data`` find its modules, and these what they read when imported.
+
+        Their folders, parts of packages, the working directory, variables of the environment.
+        """
         if data:
             state: dict[str, Any] = pickle.loads(data)
+            self._enter(state["cwd"])
+            self._put_environ(state)
             sys.path[:] = _merged(sys.path, state)
             self._imported.update(state["imported"])
             for name in self._imported:
@@ -149,6 +155,15 @@ class ProcessState:
         random.setstate(state["random"])
         self._apply_generators(state)
         self._enter(state["cwd"])
+        self._put_environ(state)
+        self._changes = {n: v for n, v in state["environ"].items() if self._may_travel(n)}
+        self._travelled.update(state["path_added"], state["path_removed"])
+        sys.path[:] = _merged(sys.path, state)
+        self._settings.apply(state["settings"])
+        self.modules.take(state["modules"])
+        self._agreed = self._pickle()
+
+    def _put_environ(self, state: Mapping[str, Any]) -> None:
         known = self._shared
         if not self._decides:
             self._shared = frozenset(state.get("shared", ()))
@@ -160,12 +175,6 @@ class ProcessState:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
-        self._changes = {n: v for n, v in state["environ"].items() if self._may_travel(n)}
-        self._travelled.update(state["path_added"], state["path_removed"])
-        sys.path[:] = _merged(sys.path, state)
-        self._settings.apply(state["settings"])
-        self.modules.take(state["modules"])
-        self._agreed = self._pickle()
 
     def _enter(self, folder: str) -> None:
         """Change into ``folder``; where only the other side has it, stand still in its place."""
@@ -278,7 +287,7 @@ def _merged(mine: list[str], state: dict[str, Any]) -> list[str]:
 
 def _import_if_there(name: str) -> None:
     """Import ``name``; where it does not import, whoever uses it will read why."""
-    with contextlib.suppress(Exception):
+    with contextlib.suppress(Exception), hushed():
         importlib.import_module(name)
 
 

@@ -1,0 +1,94 @@
+"""Marks of objects that a person's own modules hold, by all that lies in them.
+
+Owns what counts as such an object, and how far and how closely one is looked at.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from types import BuiltinFunctionType, FunctionType, ModuleType
+from typing import Any, NamedTuple
+
+import xxhash
+
+from gpulease.transfer.libraries import library
+
+from .named_modules import attributes_of
+from .plain import SCALARS
+
+#: Objects that one look goes through, and bytes of one array that it reads.
+_MOST = 2_000
+_BYTES = 1 << 16
+_CONTAINERS = (list, dict, set, bytearray)
+_NONE = (*SCALARS, tuple, frozenset, FunctionType, BuiltinFunctionType, type, ModuleType)
+
+
+class Deep(NamedTuple):
+    """The mark of an object: which it is (by ``id``), and of all that lies in it."""
+
+    number: int
+    marks: bytes
+
+
+def has_state(value: Any) -> bool:
+    """Say whether this is an object that a cell may change and that could be a variable's, too.
+
+    Not what Python's own modules make, as loggers, locks and streams: each process has its own.
+    """
+    kind = type(value)
+    if issubclass(kind, _CONTAINERS):
+        return True
+    root = kind.__module__.partition(".")[0] if type(kind.__module__) is str else ""
+    return not issubclass(kind, _NONE) and root not in sys.stdlib_module_names
+
+
+def deep_mark(value: Any) -> bytes:
+    """Return what tells, for as long as one cell runs, whether anything in this was changed."""
+    mark = xxhash.xxh3_128()
+    seen: set[int] = set()
+    queue = [value]
+    while queue and len(seen) < _MOST:
+        each = queue.pop()
+        if type(each) in SCALARS:
+            mark.update(repr(each).encode("utf-8", "replace"))
+            continue
+        mark.update(b"%d" % id(each))
+        if id(each) not in seen:
+            seen.add(id(each))
+            with suppress(Exception):  # as much as a library's object lets itself be looked at
+                for part in _own(each):
+                    mark.update(part)
+                queue += _parts(each)
+    return mark.digest()
+
+
+def _own(value: Any) -> Iterator[bytes]:
+    """Return the numbers of an array or a tensor, or some of them."""
+    numpy, torch = library("numpy"), library("torch")
+    if torch is not None and isinstance(value, torch.Tensor):
+        yield b"%d %d" % (value._version, id(value.grad) if value.is_leaf else 0)  # noqa: SLF001
+        if value.device.type != "cpu":
+            return
+        value = value.detach().numpy()
+    if numpy is not None and isinstance(value, numpy.ndarray) and not value.dtype.hasobject:
+        flat = value.reshape(-1) if value.flags.contiguous else value.ravel()
+        step = max(1, value.nbytes // _BYTES)
+        yield flat[::step].tobytes()
+
+
+def _parts(value: Any) -> list[Any]:
+    kind = type(value)
+    if issubclass(kind, dict):
+        return [*dict.keys(value), *dict.values(value), *_attributes(value)]
+    if issubclass(kind, list | tuple | set | frozenset):
+        return [*value, *_attributes(value)]
+    pandas = library("pandas")
+    if pandas is not None and isinstance(value, pandas.DataFrame | pandas.Series):
+        return [*value._mgr.arrays]  # noqa: SLF001
+    return [] if issubclass(kind, _NONE) else _attributes(value)
+
+
+def _attributes(value: Any) -> list[Any]:
+    return [part for item in (attributes_of(value) or {}).items() for part in item]
