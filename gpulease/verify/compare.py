@@ -8,12 +8,18 @@ from __future__ import annotations
 
 import ast
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from gpulease.verify.notebook import CodeCell
-from gpulease.verify.outputs import seen, without_durations, without_lines, without_once
+from gpulease.verify.outputs import (
+    lines_of_stderr,
+    seen,
+    without_durations,
+    without_lines,
+    without_once,
+)
 from gpulease.verify.runner import CellRun, NotebookRun
 
 _SHOWN = 300
@@ -98,11 +104,14 @@ def compare(
     return [*findings, *_values(cells, plain, placed, what)]
 
 
-def shown(run: CellRun) -> str:
-    """Return what a cell showed as text that two runs can be compared by."""
+def shown(run: CellRun, known: Collection[str] = ()) -> str:
+    """Return what a cell showed as text that two runs can be compared by.
+
+    ``known``: lines on stderr that do not count.
+    """
     messages = [_without_frames(message) for message in run.messages]
     streams, others, reply = seen(messages, {**run.reply, "traceback": None})
-    text = json.dumps([without_once(streams), others, reply], ensure_ascii=False)
+    text = json.dumps([without_once(streams, known), others, reply], ensure_ascii=False)
     return without_lines(without_durations(text))
 
 
@@ -118,6 +127,10 @@ def _outputs(
     findings = []
     for index in which:
         expected, found = shown(plain.cells[index]), shown(placed.cells[index])
+        if expected != found:  # the other side may warn of what was warned of before, for itself
+            before = [lines_of_stderr(run.messages) for run in plain.cells[:index]]
+            again = set().union(*before) - lines_of_stderr(plain.cells[index].messages)
+            found = shown(placed.cells[index], again)
         if expected != found and index not in what.cells:
             one, other = _apart(expected, found)
             findings.append(Finding(cells[index].number, "output", "", one, other, _REPORT))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 Message = Mapping[str, Any]
@@ -76,10 +76,29 @@ def neutral(text: str) -> str:
     return re.sub(r"\d\d:\d\d&lt;[^\"]*", "BAR", text)
 
 
-def without_once(streams: list[Any]) -> list[Any]:
-    """Leave out warnings that a library gives once in a process: of two, each gives its own."""
-    texts = [(name, text if name != "stderr" else _ONCE.sub("", text)) for _, name, text in streams]
+def without_once(streams: list[Any], known: Collection[str] = ()) -> list[Any]:
+    """Leave out warnings that a library gives once in a process: of two, each gives its own.
+
+    ``known`` are lines that stood on stderr before, under another cell.
+    """
+
+    def rest(text: str) -> str:
+        lines = _ONCE.sub("", text).splitlines(keepends=True)
+        return "".join(line for line in lines if line not in known)
+
+    texts = [(name, text if name != "stderr" else rest(text)) for _, name, text in streams]
     return [["stream", name, text] for name, text in texts if text]
+
+
+def lines_of_stderr(messages: Iterable[Message]) -> set[str]:
+    """Return the lines that a cell showed on stderr."""
+    streams, _, _ = seen(messages, {})
+    return {
+        line
+        for _, name, text in streams
+        if name == "stderr"
+        for line in text.splitlines(keepends=True)
+    }
 
 
 def without_durations(text: str) -> str:

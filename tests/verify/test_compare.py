@@ -123,3 +123,16 @@ def test_a_cell_is_placed_by_its_first_line_and_loses_its_own():
     assert "%gpu" not in cell.plain.replace("# %%gpu", "")
     assert cell.away.startswith("%%gpu\n")
     assert CodeCell(1, "%%time\nx").away == "%%gpu\n%%time\nx"
+
+
+def test_a_warning_of_an_earlier_cell_may_come_again_from_the_other_side():
+    again, other = "lib.py:1: FutureWarning: it is old\n", "lib.py:2: FutureWarning: so is this\n"
+    plain, placed = ran("", "1", ""), ran("", "1", "")
+    for run, cell, text in ((plain, 0, again), (placed, 0, again), (placed, 1, again)):
+        run.cells[cell].messages.append(
+            {"msg_type": "stream", "content": {"name": "stderr", "text": text}}
+        )
+    assert kinds(plain, placed) == []
+    assert kinds(ran("", "1", ""), warned(again)) == [(4, "output", "")]
+    placed.cells[1].messages[-1]["content"]["text"] = again + other
+    assert kinds(plain, placed) == [(4, "output", "")]

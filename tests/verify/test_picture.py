@@ -114,3 +114,11 @@ def test_only_what_is_there_is_looked_at():
     assert picture({"a": defaultdict(int)}, ["a", "b"])["values"].keys() == {"a"}
     assert np.zeros(1).nbytes
     assert pd.DataFrame().empty
+
+
+def test_what_does_not_let_itself_be_looked_at_is_known_by_its_type():
+    proxy = "class P:\n    __slots__ = ()\n    __dict__ = property(lambda self: len)\na = P()"
+    raises = "class R:\n    @property\n    def __dict__(self): raise OSError('gone')\na = R()"
+    for source in (proxy, raises):
+        assert look(source)["values"]["a"] == look(source)["values"]["a"]
+    assert look(proxy)["values"]["a"] != look(raises)["values"]["a"]

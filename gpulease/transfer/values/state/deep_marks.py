@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import islice
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
@@ -81,9 +82,10 @@ def _own(value: Any) -> Iterator[bytes]:
 def _parts(value: Any) -> list[Any]:
     kind = type(value)
     if issubclass(kind, dict):
-        return [*dict.keys(value), *dict.values(value), *_attributes(value)]
+        items = islice(dict.items(value), _MOST)
+        return [*(part for item in items for part in item), *_attributes(value)]
     if issubclass(kind, list | tuple | set | frozenset):
-        return [*value, *_attributes(value)]
+        return [*islice(value, _MOST), *_attributes(value)]
     pandas = library("pandas")
     if pandas is not None and isinstance(value, pandas.DataFrame | pandas.Series):
         return [*value._mgr.arrays]  # noqa: SLF001

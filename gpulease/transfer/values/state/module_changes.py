@@ -195,7 +195,7 @@ def _mark_of_own(value: Any) -> Any:
 
     Attributes of an object of a person's own class have each a mark of their own.
     """
-    if plain_bytes(value) is None and has_state(value) and not has_attributes(value):
+    if has_state(value) and not has_attributes(value) and plain_bytes(value) is None:
         return Deep(id(value), deep_mark(value))
     return mark(value)
 
