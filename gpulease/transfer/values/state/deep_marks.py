@@ -1,4 +1,4 @@
-"""Marks of objects that a person's own modules hold, by all that lies in them.
+"""Marks of objects that a person's own modules hold, by the arrays that lie in them.
 
 Owns what counts as such an object, and how far and how closely one is looked at.
 """
@@ -27,10 +27,11 @@ _NONE = (*SCALARS, tuple, frozenset, FunctionType, BuiltinFunctionType, type, Mo
 
 
 class Deep(NamedTuple):
-    """The mark of an object: which it is (by ``id``), and of all that lies in it."""
+    """The mark of an object: which it is (by ``id``), of itself, and of all arrays in it."""
 
     number: int
-    marks: bytes
+    shallow: Any
+    arrays: bytes
 
 
 def has_state(value: Any) -> bool:
@@ -45,35 +46,39 @@ def has_state(value: Any) -> bool:
     return not issubclass(kind, _NONE) and root not in sys.stdlib_module_names
 
 
-def deep_mark(value: Any) -> bytes:
-    """Return what tells, for as long as one cell runs, whether anything in this was changed."""
+def arrays_mark(value: Any) -> bytes:
+    """Return what tells, for as long as one cell runs, whether an array in this was changed.
+
+    Numbers and texts that lie in objects do not count: clients and streams count for themselves.
+    """
     mark = xxhash.xxh3_128()
     seen: set[int] = set()
     queue = [value]
     while queue and len(seen) < _MOST:
         each = queue.pop()
-        if type(each) in SCALARS:
-            mark.update(repr(each).encode("utf-8", "replace"))
+        if type(each) in SCALARS or id(each) in seen:
             continue
-        mark.update(b"%d" % id(each))
-        if id(each) not in seen:
-            seen.add(id(each))
-            with suppress(Exception):  # as much as a library's object lets itself be looked at
-                for part in _own(each):
-                    mark.update(part)
-                queue += _parts(each)
+        seen.add(id(each))
+        with suppress(Exception):  # as much as a library's object lets itself be looked at
+            for part in _numbers(each):
+                mark.update(part)
+            queue += _parts(each)
     return mark.digest()
 
 
-def _own(value: Any) -> Iterator[bytes]:
-    """Return the numbers of an array or a tensor, or some of them."""
-    numpy, torch = library("numpy"), library("torch")
+def _numbers(value: Any) -> Iterator[bytes]:
+    """Return which array or tensor this is, and its numbers, or some of them."""
+    numpy, torch, jax = library("numpy"), library("torch"), library("jax")
+    if jax is not None and isinstance(value, jax.Array):
+        yield b"%d" % id(value)  # it never changes
     if torch is not None and isinstance(value, torch.Tensor):
-        yield b"%d %d" % (value._version, id(value.grad) if value.is_leaf else 0)  # noqa: SLF001
+        grad = id(value.grad) if value.is_leaf else 0
+        yield b"%d %d %d" % (id(value), value._version, grad)  # noqa: SLF001
         if value.device.type != "cpu":
             return
         value = value.detach().numpy()
     if numpy is not None and isinstance(value, numpy.ndarray) and not value.dtype.hasobject:
+        yield b"%d" % value.ctypes.data
         flat = value.reshape(-1) if value.flags.contiguous else value.ravel()
         step = max(1, value.nbytes // _BYTES)
         yield flat[::step].tobytes()
@@ -93,4 +98,4 @@ def _parts(value: Any) -> list[Any]:
 
 
 def _attributes(value: Any) -> list[Any]:
-    return [part for item in (attributes_of(value) or {}).items() for part in item]
+    return list((attributes_of(value) or {}).values())

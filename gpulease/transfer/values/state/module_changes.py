@@ -21,7 +21,7 @@ from gpulease.transfer.values import module_files
 from gpulease.transfer.values.names.analysis import cell_use, code_use
 from gpulease.transfer.values.names.module_use import ModuleUse, module_use
 
-from .deep_marks import Deep, deep_mark, has_state
+from .deep_marks import Deep, arrays_mark, has_state
 from .module_data import has_attributes, owners
 from .module_marks import CODE, is_code, is_notebooks, items_of, mark, news_of
 from .named_modules import attributes_of, name_of, named_by, read_by_functions
@@ -191,12 +191,12 @@ class ModuleChanges:
 
 
 def _mark_of_own(value: Any) -> Any:
-    """Return the mark of what a person's module has; of an object, of all that lies in it.
+    """Return the mark of what a person's module has; of an object, of all arrays in it.
 
     Attributes of an object of a person's own class have each a mark of their own.
     """
     if has_state(value) and not has_attributes(value) and plain_bytes(value) is None:
-        return Deep(id(value), deep_mark(value))
+        return Deep(id(value), mark(value), arrays_mark(value))
     return mark(value)
 
 

@@ -62,8 +62,10 @@ def news_of(value: Any, had: Any) -> frozenset[str]:
     Of a list, set or dict that was there it is what came into it: what libraries keep there beside
     that is not the same on both sides.
     """
-    if type(had) is Deep and had.number == id(value):
-        return frozenset({uuid.uuid4().hex})  # no two sides change it alike, as far as is known
+    if type(had) is Deep:
+        if had.number == id(value) and had.shallow == mark(value):
+            return frozenset({uuid.uuid4().hex})  # no two sides change it alike, as far as is known
+        had = had.shallow
     items = items_of(value)
     if items is None or type(had) is not tuple or had[0] != id(value):
         return frozenset({_content(value)})
