@@ -14,7 +14,7 @@ NOTEBOOKS = {
         "@njit\ndef helper(x): return x + 1\n@vectorize(['float64(float64)'])\ndef half(x): return helper(x) / 2\n@vectorize\ndef both(x, y): return x * y\nhold = [f, both]",
         "seen.append((f(a), both(a, 2.).tolist(), hold[0] is f, hold[1] is both, half(3), half.reduce is not None))",
         "d = typed.Dict.empty(types.unicode_type, types.float64); d['x'] = 1.; l = typed.List([1, 2]); e = typed.List(); box = {'d': d, 'l': l}\n@guvectorize(['void(float64[:], float64[:])'], '(n)->()')\ndef total(x, out): out[0] = x.sum()",
-        "d['y'] = 2.; l.append(3); e.append(5.); seen.append((dict(box['d']), list(box['l']), list(e), float(total(a)), half.types))",
+        "refused = 0\ntry: half(a * 1j)\nexcept TypeError: refused = 1\nd['y'] = 2.; l.append(3); e.append(5.); seen.append(refused); seen.append((dict(box['d']), list(box['l']), list(e), float(total(a)), half.types))",
         "del d['x']; l.pop(0)\n@njit\ndef of(d): return d['y'] + half(1.)\nseen.append((of(d), box['d'] is d))",
         "seen.append((dict(d), list(l), of(box['d']), f(a), both(1, 2), half(a).tolist(), both.types))",
     ],

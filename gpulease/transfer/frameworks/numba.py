@@ -64,10 +64,10 @@ class _Later:
     What it calls is a global name, and the notebook's names are bound after everything is loaded.
     """
 
-    def __init__(self, made: Any, states: dict[str, Any]) -> None:
-        self.states = states
+    def __init__(self, made: Any, asked: dict[str, Any]) -> None:
+        self.asked = asked
         self._made = weakref.proxy(made)
-        calls, others = _FIRST_USES[isinstance(made, _UFUNCS)]
+        calls, others = _UFUNCS_USES if isinstance(made, _UFUNCS) else _DISPATCHERS_USES
         self._uses = (*calls, *others, _LATER)
         vars(made).update(dict.fromkeys(calls, self.compile))
         vars(made).update({name: partial(self._first, name) for name in others})
@@ -78,11 +78,14 @@ class _Later:
         made: Any = self._made
         for name in self._uses:
             vars(made).pop(name, None)
-        for sig in self.states[_sigs(self.states)]:
-            (made.add if isinstance(made, _UFUNCS) else made.compile)(sig)
-        vars(made).update(
-            {_IS_FIXED[name]: self.states[name] for name in _IS_FIXED.keys() & self.states}
-        )
+        if isinstance(made, _UFUNCS):
+            for sig in self.asked["siglist"]:
+                made.add(sig)
+            made._frozen = self.asked["frozen"]
+        else:
+            for sig in self.asked["sigs"]:
+                made.compile(sig)
+            made._can_compile = self.asked["can_compile"]
         return made
 
     def _first(self, name: str, *given: Any, **named: Any) -> Any:
@@ -91,27 +94,21 @@ class _Later:
 
 #: Where an object keeps that it is still to be compiled.
 _LATER = "_gpulease_later"
-#: What numba asks a dispatcher and a ufunc for when it is called, from Python and from compiled
-#: code; and what else needs the compiled code.
-_FIRST_USES = (
-    (("_compile_for_args",), ("get_call_template",)),
-    (
-        ("_compile_for_args", "_compile_for_argtys"),
-        ("reduce", "accumulate", "reduceat", "outer", "at"),
-    ),
+#: What numba asks one for when it is called and there is nothing compiled for what it is given; and
+#: what needs the compiled code beside.
+_DISPATCHERS_USES = (("_compile_for_args",), ("get_call_template",))
+_UFUNCS_USES = (
+    ("_compile_for_args", "_compile_for_argtys"),
+    ("reduce", "accumulate", "reduceat", "outer", "at"),
 )
-#: Whether nothing may be compiled when it is called: in the state, and where an object keeps it.
-_IS_FIXED = {"can_compile": "_can_compile", "frozen": "_frozen"}
-
-
-def _sigs(states: dict[str, Any]) -> str:
-    return "siglist" if "siglist" in states else "sigs"
+#: The state that says what to compile, as one has it that nothing was asked of.
+_NOTHING_ASKED = {"sigs": [], "siglist": [], "can_compile": True, "frozen": False}
 
 
 def _states(obj: Any) -> dict[str, Any]:
     states: dict[str, Any] = obj._reduce_states()
     later = vars(obj).get(_LATER)
-    return states if later is None else states | later.states
+    return states if later is None else states | later.asked
 
 
 @staged
@@ -120,14 +117,11 @@ def compiled(stage: Stage, oid: str, kind: Any, states: dict[str, Any]) -> Any:
     found = stage.live(oid)
     if type(found) is kind:
         return found
-    sigs = _sigs(states)
-    if not states.get(sigs):
+    if not (states.get("sigs") or states.get("siglist")):
         return stage.make(oid, kind._rebuild(**states))
-    open_for_more = {"can_compile": True, "frozen": False}
-    without: dict[str, Any] = {sigs: []} | {n: v for n, v in open_for_more.items() if n in states}
-    made = kind._rebuild(**(states | without))
-    kept = (sigs, *(without.keys() - {sigs}))
-    _Later(made, {name: states[name] for name in kept})
+    asked = {name: states[name] for name in _NOTHING_ASKED.keys() & states}
+    made = kind._rebuild(**(states | {name: _NOTHING_ASKED[name] for name in asked}))
+    _Later(made, asked)
     return stage.make(oid, made)
 
 
