@@ -106,8 +106,10 @@ class Waiter:
         progress = QueueProgress(self._shell, self._alone)
         progress.show(LEAVING)
         deadline = time.monotonic() + LEAVE_SECONDS
-        self._inbox.wait_for(lambda: not self._link.drains_unheard, deadline)
-        progress.clear()
+        try:
+            self._inbox.wait_for(lambda: not self._link.drains_unheard, deadline)
+        finally:
+            progress.clear()
 
     def _outlast(self, options: CellOptions, progress: QueueProgress) -> None:
         """Obtain a companion; while the service is away wait for it, as long as for a GPU."""

@@ -1,5 +1,6 @@
 """What a cell changes in a module holds in the next one wherever it runs, or is said once."""
 
+import contextlib
 import itertools
 import json
 import os
@@ -29,13 +30,20 @@ def faster():
 """
 
 
-@pytest.fixture
-def lib(monkeypatch, tmp_path):
-    (tmp_path / "ownlib.py").write_text(FILE)
+@contextlib.contextmanager
+def own_module(monkeypatch, tmp_path, name, text):
+    """Have a module of the person's own, which both sides can import."""
+    (tmp_path / f"{name}.py").write_text(text)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
     monkeypatch.syspath_prepend(tmp_path)
     yield
-    sys.modules.pop("ownlib", None)
+    sys.modules.pop(name, None)
+
+
+@pytest.fixture
+def lib(monkeypatch, tmp_path):
+    with own_module(monkeypatch, tmp_path, "ownlib", FILE):
+        yield
 
 
 #: What a cell changes of an own module, and an expression that shows it.
@@ -73,11 +81,8 @@ def seen(): return data[0], net.layers[0]["weight"].sum(), getattr(fitted, "t_",
 
 @pytest.fixture
 def parts(monkeypatch, tmp_path):
-    (tmp_path / "ownparts.py").write_text(PARTS)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
-    monkeypatch.syspath_prepend(tmp_path)
-    yield
-    sys.modules.pop("ownparts", None)
+    with own_module(monkeypatch, tmp_path, "ownparts", PARTS):
+        yield
 
 
 @pytest.mark.parametrize("first", ["home", "gpu"])

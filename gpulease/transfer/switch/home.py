@@ -25,7 +25,7 @@ from gpulease.transfer.api import (
 )
 from gpulease.transfer.values.given_up import quietly
 from gpulease.transfer.values.groups import names_of
-from gpulease.transfer.values.names.analysis import Use, cell_use
+from gpulease.transfer.values.names.analysis import Use
 from gpulease.transfer.values.packing.ledger import Absent
 from gpulease.transfer.values.side import Hidden, Side
 from gpulease.transfer.values.state.process_state import ProcessState
@@ -174,7 +174,7 @@ class HomeSide:
         self.rest()
         if self.unavailable.unsure():
             self._bringing.all_changed(progress)
-        use = self._own_parts.widened(source, cell_use(source))
+        use = self._own_parts.use_of(source)
         self.unavailable.let_delete(use.deletes - self.side.ledger.remote.keys())
         self.unavailable.check(use)
         sending = self._sending
@@ -274,7 +274,7 @@ class HomeSide:
         remote = self.side.ledger.remote
         missed = bool(self.unavailable.lost or self.unavailable.conflicts.open)
         here = not self.connected or (self.owner is Place.HOME and not remote)
-        use = Use() if here and not missed else self._own_parts.widened(source, cell_use(source))
+        use = Use() if here and not missed else self._own_parts.use_of(source)
         if missed:
             self.unavailable.let_delete(use.deletes - remote.keys())
             self.unavailable.check(use)

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Iterable
 
 from gpulease.transfer.libraries import library
-from gpulease.transfer.values.hushed import hushed
+from gpulease.transfer.values.hushed import import_quietly
 from gpulease.transfer.values.side import Side
 
 from . import memory
@@ -68,8 +68,7 @@ def import_ahead(side: Side, names: Iterable[str], check: Callable[[], None]) ->
         if name in sys.modules or memory.available() < _ROOM or _comes_later(name):
             continue
         try:
-            with hushed():
-                importlib.import_module(name)
+            import_quietly(name)
         except Exception:  # the cell that imports it says so, where somebody sees it
             log.debug("%s cannot be imported ahead", name, exc_info=True)
         finally:

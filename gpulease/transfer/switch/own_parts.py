@@ -11,7 +11,7 @@ from dataclasses import replace
 from types import FunctionType, ModuleType
 from typing import Any
 
-from gpulease.transfer.values.names.analysis import Use, code_use
+from gpulease.transfer.values.names.analysis import Use, cell_use, code_use
 from gpulease.transfer.values.names.module_use import module_use
 from gpulease.transfer.values.side import Side
 
@@ -24,15 +24,15 @@ class OwnParts:
         #: Those that were one when they were here last.
         self._names: set[str] = set()
 
-    def widened(self, source: str, use: Use) -> Use:
-        """Return the use of a cell with the variables that it reads by way of a module."""
-        side = self._side
+    def use_of(self, source: str) -> Use:
+        """Return the use of a cell, with the variables that it reads by way of a module."""
+        side, use = self._side, cell_use(source)
         packages = {name.partition(".")[0] for name in side.state.own.names()}
         if use.unbounded or not packages:
             return use
         here = set(side.names())
-        self._names -= here | (self._names - side.ledger.remote.keys())
-        self._names |= {name for name in here if side.own.holds(side.ns[name])}
+        away = (self._names & side.ledger.remote.keys()) - here
+        self._names = away | {name for name in here if side.own.holds(side.ns[name])}
         if not self._names or packages.isdisjoint(packages_of(source, use, side.ns)):
             return use
         return replace(use, reads=use.reads | self._names)

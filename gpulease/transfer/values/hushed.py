@@ -6,6 +6,7 @@ at all.  Owns the mark of text that is shown to nobody.
 
 from __future__ import annotations
 
+import importlib
 import sys
 import threading
 import warnings
@@ -33,6 +34,14 @@ def hushed() -> Iterator[None]:
                 stack.callback(parent.reset, parent.set(_PARENT))
         stack.enter_context(_without_warnings())
         yield
+
+
+def import_quietly(name: str) -> Any:
+    """Import a module that a value or a setting needs, and return it."""
+    if name in sys.modules:
+        return sys.modules[name]
+    with hushed():
+        return importlib.import_module(name)
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from .plain import SCALARS
 _MOST = 2_000
 _BYTES = 1 << 16
 _CONTAINERS = (list, dict, set, bytearray)
-_NONE = (*SCALARS, tuple, frozenset, FunctionType, BuiltinFunctionType, type, ModuleType)
+_STATELESS = (*SCALARS, tuple, frozenset, FunctionType, BuiltinFunctionType, type, ModuleType)
 
 
 class Deep(NamedTuple):
@@ -43,7 +43,7 @@ def has_state(value: Any) -> bool:
     if issubclass(kind, _CONTAINERS):
         return True
     root = kind.__module__.partition(".")[0] if type(kind.__module__) is str else ""
-    return not issubclass(kind, _NONE) and root not in sys.stdlib_module_names
+    return not issubclass(kind, _STATELESS) and root not in sys.stdlib_module_names
 
 
 def arrays_mark(value: Any) -> bytes:
@@ -94,7 +94,7 @@ def _parts(value: Any) -> list[Any]:
     pandas = library("pandas")
     if pandas is not None and isinstance(value, pandas.DataFrame | pandas.Series):
         return [*value._mgr.arrays]  # noqa: SLF001
-    return [] if issubclass(kind, _NONE) else _attributes(value)
+    return [] if issubclass(kind, _STATELESS) else _attributes(value)
 
 
 def _attributes(value: Any) -> list[Any]:

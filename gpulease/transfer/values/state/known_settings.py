@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import csv
 import decimal
-import importlib
 import locale
 import logging
 import operator
@@ -21,7 +20,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from gpulease.transfer.values.hushed import hushed
+from gpulease.transfer.values.hushed import import_quietly
 from gpulease.transfer.values.stays.process_objects import see_context
 
 from . import log_handlers, registered
@@ -57,26 +56,19 @@ _OF_THE_MACHINE = re.compile(
 )
 
 
-def _module(name: str) -> Any:
-    if name in sys.modules:
-        return sys.modules[name]
-    with hushed():
-        return importlib.import_module(name)
-
-
 def _rc() -> Values:
-    every = dict(dict.items(_module("matplotlib").rcParams))
+    every = dict(dict.items(import_quietly("matplotlib").rcParams))
     return {key: value for key, value in every.items() if not key.startswith(_OWN_RC)}
 
 
 def _put_rc(values: Values) -> None:
-    _module("matplotlib").rcParams.update(values)
+    import_quietly("matplotlib").rcParams.update(values)
 
 
 def _put_inline(values: Values) -> None:
     """Load what shows figures under cells: where a first figure was made, IPython knows them."""
     if values["shown"]:
-        _module(_INLINE)
+        import_quietly(_INLINE)
 
 
 def _flat(part: Mapping[str, Any], prefix: str = "") -> Values:
@@ -90,12 +82,12 @@ def _flat(part: Mapping[str, Any], prefix: str = "") -> Values:
 
 
 def _pandas() -> Values:
-    return _flat(_module("pandas._config.config")._global_config)  # noqa: SLF001 - all at once
+    return _flat(import_quietly("pandas._config.config")._global_config)  # noqa: SLF001 - all at once
 
 
 def _put_pandas(values: Values) -> None:
     for key, value in values.items():
-        _module("pandas").set_option(key, value)
+        import_quietly("pandas").set_option(key, value)
 
 
 def _decimal() -> Values:
@@ -177,7 +169,7 @@ def _torch_modes() -> Values:
 
 
 def _torch_print() -> Values:
-    options: Values = vars(_module("torch._tensor_str").PRINT_OPTS)
+    options: Values = vars(import_quietly("torch._tensor_str").PRINT_OPTS)
     return options
 
 
@@ -194,13 +186,13 @@ def _put_torch_threads(values: Values) -> None:
 
 
 def _jax() -> Values:
-    every = dict(_module("jax").config.values)
+    every = dict(import_quietly("jax").config.values)
     return {key: value for key, value in every.items() if not _OF_THE_MACHINE.search(key)}
 
 
 def _put_jax(values: Values) -> None:
     for key, value in values.items():
-        _module("jax").config.update(key, value)
+        import_quietly("jax").config.update(key, value)
 
 
 #: What Keras keeps of a seed that was set, and where it draws without one.
@@ -208,7 +200,7 @@ _KERAS_SEED, _KERAS_DRAWS = "global_random_seed", "global_seed_generator"
 
 
 def _keras() -> Values:
-    keras, state = _module("keras"), _module("keras.src.backend.common.global_state")
+    keras, state = import_quietly("keras"), import_quietly("keras.src.backend.common.global_state")
     policy = state.get_global_attribute("dtype_policy")
     draws = state.get_global_attribute(_KERAS_DRAWS)
     names = state.get_global_attribute("object_name_uids") or {}
@@ -221,7 +213,7 @@ def _keras() -> Values:
 
 
 def _put_keras(values: Values) -> None:
-    keras, state = _module("keras"), _module("keras.src.backend.common.global_state")
+    keras, state = import_quietly("keras"), import_quietly("keras.src.backend.common.global_state")
     names = state.get_global_attribute("object_name_uids", defaultdict(int), set_to_default=True)
     for key, value in values.items():
         if key.startswith("name "):
@@ -264,21 +256,23 @@ def _put_process(values: Values) -> None:
 
 
 def _mpmath() -> Values:
-    return {"prec": _module("mpmath").mp.prec, "pretty": _module("mpmath").mp.pretty}
+    return {"prec": import_quietly("mpmath").mp.prec, "pretty": import_quietly("mpmath").mp.pretty}
 
 
 def _put_mpmath(values: Values) -> None:
     for key, value in values.items():
-        setattr(_module("mpmath").mp, key, value)
+        setattr(import_quietly("mpmath").mp, key, value)
 
 
 def _own_options(module: str, get: str, put: str) -> Setting:
     """Return the setting of a module that gives its options as a dictionary, and takes some."""
 
     def take(values: Values) -> None:
-        getattr(_module(module), put)(**values)
+        getattr(import_quietly(module), put)(**values)
 
-    return Setting(module, lambda: dict(getattr(_module(module), get)()), take, of_thread=True)
+    return Setting(
+        module, lambda: dict(getattr(import_quietly(module), get)()), take, of_thread=True
+    )
 
 
 def _accessors(library: str) -> Setting:
@@ -305,14 +299,14 @@ SETTINGS: dict[str, Setting] = {
     "decimal": Setting("decimal", _decimal, _put_decimal, of_thread=True),
     "numpy.print": Setting(
         "numpy",
-        lambda: dict(_module("numpy").get_printoptions()),
-        lambda values: _module("numpy").set_printoptions(**values),
+        lambda: dict(import_quietly("numpy").get_printoptions()),
+        lambda values: import_quietly("numpy").set_printoptions(**values),
         of_thread=True,
     ),
     "numpy.errors": Setting(
         "numpy",
-        lambda: dict(_module("numpy").geterr()),
-        lambda values: _module("numpy").seterr(**values) and None,
+        lambda: dict(import_quietly("numpy").geterr()),
+        lambda values: import_quietly("numpy").seterr(**values) and None,
         of_thread=True,
     ),
     "matplotlib": Setting("matplotlib", _rc, _put_rc),

@@ -6,7 +6,6 @@ module's functions use, on both sides.
 
 from __future__ import annotations
 
-import importlib
 import itertools
 import sys
 import weakref
@@ -16,7 +15,7 @@ from types import ModuleType
 from typing import Any
 
 from gpulease.transfer.registry import Registry
-from gpulease.transfer.values.hushed import hushed
+from gpulease.transfer.values.hushed import import_quietly
 
 from .bindings import Bindings
 from .deep_marks import has_state
@@ -59,8 +58,8 @@ class OwnObjects:
         side.
         """
         if oid.startswith(_PREFIX):
-            with suppress(Exception), hushed():
-                importlib.import_module(oid.removeprefix(_PREFIX).partition("/")[0])
+            with suppress(Exception):
+                import_quietly(oid.removeprefix(_PREFIX).partition("/")[0])
             self.look()
 
     def look(self) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 
 from gpulease.protocol.variables import is_of_one_process, is_secret
 from gpulease.transfer.libraries import library
-from gpulease.transfer.values.hushed import hushed
+from gpulease.transfer.values.hushed import import_quietly
 from gpulease.transfer.values.names import analysis
 
 from .module_changes import ModuleChanges
@@ -136,9 +136,7 @@ class ProcessState:
         """
         if data:
             state: dict[str, Any] = pickle.loads(data)
-            self._enter(state["cwd"])
-            self._put_environ(state)
-            sys.path[:] = _merged(sys.path, state)
+            self._put_surroundings(state)
             self._imported.update(state["imported"])
             for name in self._imported:
                 when_imported(name.partition(".")[0], self._import_parts)
@@ -154,14 +152,18 @@ class ProcessState:
         state: dict[str, Any] = pickle.loads(data)
         random.setstate(state["random"])
         self._apply_generators(state)
-        self._enter(state["cwd"])
-        self._put_environ(state)
+        self._put_surroundings(state)  # what was imported since may have changed them
         self._changes = {n: v for n, v in state["environ"].items() if self._may_travel(n)}
         self._travelled.update(state["path_added"], state["path_removed"])
-        sys.path[:] = _merged(sys.path, state)
         self._settings.apply(state["settings"])
         self.modules.take(state["modules"])
         self._agreed = self._pickle()
+
+    def _put_surroundings(self, state: dict[str, Any]) -> None:
+        """Put the working directory, variables of the environment and the search path in place."""
+        self._enter(state["cwd"])
+        self._put_environ(state)
+        sys.path[:] = _merged(sys.path, state)
 
     def _put_environ(self, state: Mapping[str, Any]) -> None:
         known = self._shared
@@ -287,8 +289,8 @@ def _merged(mine: list[str], state: dict[str, Any]) -> list[str]:
 
 def _import_if_there(name: str) -> None:
     """Import ``name``; where it does not import, whoever uses it will read why."""
-    with contextlib.suppress(Exception), hushed():
-        importlib.import_module(name)
+    with contextlib.suppress(Exception):
+        import_quietly(name)
 
 
 def _cwd() -> str:
