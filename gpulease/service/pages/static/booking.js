@@ -66,12 +66,22 @@ export function beside({ skipped = [], notes = [], short }) {
   return [short ? h("p", { class: "gl-fits-not" }, short.sentence, " ", short.next_step) : null, ...lines.map((line) => h("p", { class: "gl-small mb-1" }, line))];
 }
 
+/** Let `select` offer what can be reserved, and hold to what it shows, or to `wanted` if it shows nothing yet; says whether that changed it. */
+export function offerClasses(select, classes, wanted = "") {
+  const before = select.value;
+  update(select, classes.map((item) => h("option", { value: item.name, "data-key": item.name }, _("{gpu} ({n} there)", { gpu: item.title || item.name, n: item.total }))));
+  const chosen = before || wanted;
+  if (chosen) select.value = chosen; // nothing, where it is not there (any more): the form asks for another
+  return select.value !== before;
+}
+
 export class Booking {
   /** `saved(reservation)` is called after a change. */
   constructor(saved) {
     this.saved = saved;
     this.changing = null; // the reservation that is changed; null for a new one
     this.group = "";
+    this.classes = [];
     this.offers = {};
     this.checking = new Checking($("dialog"), {
       ask: () => this.#check(),
@@ -87,12 +97,12 @@ export class Booking {
   }
 
   /** Open for a new reservation of `group`, with what is known of it: times, or one to copy. */
-  open(group, classes, known = {}) {
+  open(group, known = {}) {
     this.changing = known.id ? known : null;
     this.group = group;
     $("heading").textContent = this.changing ? _("Change {name}", known) : _("Reserve GPUs for {group}", { group });
     $("submit").textContent = this.changing ? _("Save") : _("Reserve");
-    update($("class"), classes.map((item) => h("option", { value: item.name }, _("{gpu} ({n} there)", { gpu: item.title || item.name, n: item.total }))));
+    offerClasses($("class"), this.classes);
     this.#fill(known);
     update($("found"));
     $("dialog").showModal();
@@ -100,12 +110,19 @@ export class Booking {
     this.checking.now();
   }
 
+  /** What can be reserved: it may come, and change, while the dialog is open. */
+  offer(classes) {
+    this.classes = classes;
+    if ($("dialog").open && offerClasses($("class"), classes, this.wanted)) this.checking.now();
+  }
+
   #fill(known) {
     const [every, times] = readRule(known.repeat);
     $("name").value = known.name ?? "";
     $("name").readOnly = Boolean(this.changing);
     $("title").value = known.title ?? "";
-    if (known.gpu_class) $("class").value = known.gpu_class;
+    this.wanted = known.gpu_class ?? "";
+    if (this.wanted) $("class").value = this.wanted;
     $("seats").value = known.seats ?? 1;
     $("start").value = known.start ?? "";
     $("end").value = known.end ?? "";
@@ -168,7 +185,7 @@ export class Booking {
   async #check() {
     // Who has not named it yet wants to know of the time and the seats already.
     const wanted = { ...this.#whole(), name: $("name").value.trim() || "new" };
-    if (!$("start").value || !$("end").value || !wanted.seats) return null;
+    if (!wanted.gpu_class || !wanted.start || !wanted.end || !wanted.seats) return null;
     const problem = wrongExtra($("extra").value);
     if (problem) return { fits: false, problem };
     return (await api.post("reservations/check", { reservations: [wanted] })).items[0];

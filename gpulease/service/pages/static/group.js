@@ -34,6 +34,7 @@ const draw = drawer(() => {
   if (!live.ready) return;
   const entries = roster(members, live.leases.values());
   update($("classes"), classesOverview(live.classes));
+  for (const dialog of [booking, upload]) dialog.offer(seats());
   update($("filters"), group ? filters(entries, kind) : null);
   update($("table"), group ? rosterTable(entries, kind, live.now()) : null);
   $("end-all").disabled = !endable().length;
@@ -43,11 +44,11 @@ const draw = drawer(() => {
 /** The classes that can be reserved: whole GPUs. */
 const seats = () => live.classes.filter((item) => !item.percent);
 const booking = new Booking(() => calendar.refetchEvents());
-const openUpload = uploading(() => calendar.refetchEvents());
+const upload = uploading(() => calendar.refetchEvents());
 const session = new Session({
   changed: () => calendar.refetchEvents(),
-  edit: (reservation) => booking.open(group, seats(), reservation),
-  copy: (reservation, one) => booking.open(group, seats(), { ...reservation, id: null, name: `${reservation.name}-copy`, start: one.local_start, end: one.local_end }),
+  edit: (reservation) => booking.open(group, reservation),
+  copy: (reservation, one) => booking.open(group, { ...reservation, id: null, name: `${reservation.name}-copy`, start: one.local_start, end: one.local_end }),
 });
 
 async function read(since) {
@@ -75,7 +76,7 @@ async function move(reservation, one, times, undo) {
 const calendar = timetable($("calendar"), {
   read,
   closures: async () => (await attempt(() => api.get("closures")))?.items ?? [],
-  onPick: (times) => booking.open(group, seats(), times),
+  onPick: (times) => booking.open(group, times),
   onOpen: (reservation, one) => session.open(reservation, one),
   onMove: move,
 });
@@ -151,9 +152,9 @@ onAction(document.body, (action, target) => {
   if (action === "withdraw") attempt(() => api.del(`messages/${target.dataset.id}`, {}));
   if (action === "reserve") {
     const start = new Date(Math.ceil(Date.now() / 3600_000) * 3600_000);
-    booking.open(group, seats(), { start: wall(start), end: wall(new Date(start.getTime() + 2 * 3600_000)) });
+    booking.open(group, { start: wall(start), end: wall(new Date(start.getTime() + 2 * 3600_000)) });
   }
-  if (action === "upload") openUpload(group, seats());
+  if (action === "upload") upload.open(group);
   if (action === "filter") {
     kind = target.dataset.kind;
     draw();

@@ -1,6 +1,6 @@
 // The dialog that reserves what a calendar file holds: what fits is said before anything is done.
 import * as api from "./api.js";
-import { beside } from "./booking.js";
+import { beside, offerClasses } from "./booking.js";
 import { Checking } from "./checking.js";
 import { announce, clearAlert, h, update } from "./dom.js";
 import { _, _n } from "./texts.js";
@@ -8,7 +8,7 @@ import { HERE } from "./zones.js";
 
 const $ = (id) => document.getElementById(`upload-${id}`);
 
-/** Wire the dialog of the page; returns what opens it for a group. `done()` follows a change. */
+/** Wire the dialog of the page; returns what opens it for a group, and what tells it the classes. `done()` follows a change. */
 export function uploading(done) {
   let group = "";
 
@@ -41,7 +41,7 @@ export function uploading(done) {
   };
 
   const checking = new Checking($("dialog"), {
-    ask: async () => ($("file").files.length && $("seats").checkValidity() ? bring(true) : null),
+    ask: async () => ($("file").files.length && $("class").value && $("seats").checkValidity() ? bring(true) : null),
     show: (found) => show(found.fits, lines(found)),
     refused,
   });
@@ -71,13 +71,17 @@ export function uploading(done) {
     checking.soon();
   });
   $("cancel").addEventListener("click", () => $("dialog").close());
-  return (name, classes) => {
-    group = name;
-    $("form").reset();
-    update($("class"), classes.map((item) => h("option", { value: item.name }, item.title || item.name)));
-    update($("found"));
-    $("submit").disabled = true;
-    $("dialog").showModal();
-    $("file").focus();
+  return {
+    open(name) {
+      group = name;
+      $("form").reset();
+      update($("found"));
+      $("submit").disabled = true;
+      $("dialog").showModal();
+      $("file").focus();
+    },
+    offer(classes) {
+      if (offerClasses($("class"), classes) && $("dialog").open) checking.now();
+    },
   };
 }
