@@ -142,6 +142,40 @@ def test_a_list_of_a_module_stays_the_one_that_its_functions_know(lib, new_pair)
     assert pair.ns["heard"] == ["home", "gpu"]
 
 
+#: How a cell loads a module anew.
+ANEW = {
+    "once": "importlib.reload(ownlib)",
+    "twice": "importlib.reload(ownlib); importlib.reload(ownlib)",
+    "as another module": "del sys.modules['ownlib']; import ownlib",
+}
+ANEW_DATA = "ownlib.Counter.made, ownlib.cfg.speed, ownlib.seen, ownlib.rate, ownlib.cfg.names"
+
+
+@pytest.mark.parametrize("how", ANEW)
+@pytest.mark.parametrize("known", [False, True], ids=["", "imported there"])
+@pytest.mark.parametrize("new_lease", [False, True], ids=["", "new lease"])
+@pytest.mark.parametrize("first", ["home", "gpu"])
+def test_data_of_a_module_that_is_loaded_anew_travels(lib, new_pair, first, new_lease, known, how):
+    pair = new_pair()
+    pair.attach()
+    here, there = (pair.home, pair.gpu) if first == "home" else (pair.gpu, pair.home)
+    imports = "import ownlib, importlib, sys"
+    here(imports)
+    if known:
+        there("ownlib.Counter(); ownlib.cfg.names.append(1)")
+    here(f"{imports}; {ANEW[how]}\nownlib.Counter(); ownlib.Counter()")
+    here("ownlib.cfg.speed = 'x'; ownlib.seen.append(1); ownlib.rate = 7")
+    if new_lease:
+        pair.home("ownlib")
+        pair.side.disconnect(died=False)
+        pair.companion.kill()
+        pair.attach()
+    there(f"found = {ANEW_DATA}\nownlib.Counter()")
+    here("made = ownlib.Counter.made")
+    pair.home("found, made")
+    assert (pair.ns["found"], pair.ns["made"]) == ((2, "x", [1], 7, []), 3)
+
+
 #: How a cell of the notebook has an object that a module has too.
 SHARED = {
     "a list": ("from ownlib import seen as it", "it.append(7)", "it is ownlib.seen, ownlib.seen"),

@@ -1,7 +1,7 @@
 """Tells whether a module file of the student's own is the same on both sides.
 
-Owns what file a module was loaded from, and that one which IPython loads anew by itself
-(``%autoreload``) is not behind.  A file that was edited since is not what runs.
+Owns what file a module was loaded from and how often, and that one which the other side loaded anew
+(``importlib.reload``, ``%autoreload``) is not behind.  A file that was edited since does not run.
 """
 
 from __future__ import annotations
@@ -10,21 +10,36 @@ import functools
 import hashlib
 import importlib
 import sys
-import weakref
+from collections.abc import Collection
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from gpulease.transfer.libraries import magics
+from gpulease.transfer.values.hushed import hushed
 
 _SITE = tuple({str(Path(path)) for path in (sys.prefix, sys.base_prefix, sys.exec_prefix)})
 
-#: Modules that were looked at; of a person's own, which load (its ``__spec__``) had which digest.
-_seen: set[str] = set()
-_digests: dict[str, tuple[Any, str, weakref.ref[ModuleType]]] = {}
-#: What ends the digest of a module that a cell loaded anew (``importlib.reload``).
+#: What stands before how often a module was loaded.
 _AGAIN = "+"
+#: In place of the digest of a module that did not load anew here: it is like no other.
+_BROKEN = "?"
+
+
+@dataclass
+class _Load:
+    spec: Any  # loading a module anew makes another one
+    digest: str
+    times: int
+
+
+#: Modules that were looked at; the last load of those that are a person's own.
+_seen: set[str] = set()
+_loads: dict[str, _Load] = {}
+#: How often the other side has loaded modules that are not imported here yet.
+_expected: dict[str, int] = {}
 
 
 def look() -> None:
@@ -36,35 +51,46 @@ def look() -> None:
     for name in sys.modules.keys() - _seen:
         _seen.add(name)
         module_digest(name)
-    for name in list(_digests):
+    for name in list(_loads):
         module_digest(name)
 
 
 def own_modules() -> list[str]:
     """Return the modules of the person's own that are imported now."""
     look()
-    return [name for name, known in _digests.items() if known[1] and name in sys.modules]
+    return [name for name, load in _loads.items() if load.digest and name in sys.modules]
 
 
 def module_digest(name: str) -> str:
     """Return the digest of a person's own module file, as at its load; '' for installed ones.
 
-    It ends with a mark where a cell loaded the module anew.
+    It ends with how often the module was loaded, where that was more than once: what refers to it
+    is another value then.
     """
+    load = _load(name)
+    if load is None or not load.digest or load.times == 1:
+        return load.digest if load is not None else ""
+    return f"{load.digest}{_AGAIN}{load.times}"
+
+
+def times_loaded(name: str) -> int:
+    """Return how often a person's own module was loaded, 0 for others."""
+    load = _load(name)
+    return load.times if load is not None else 0
+
+
+def _load(name: str) -> _Load | None:
     module = sys.modules.get(name)
     spec = getattr(module, "__spec__", None)
-    known = _digests.get(name)
-    if known is not None and known[0] is spec:
-        return known[1]
-    path = _own_file(module)
-    if not path or module is None:
-        _digests.pop(name, None)
-        return ""
-    digest = _of_file(path)
-    if digest and known is not None and known[1] and known[2]() is module:
-        digest += _AGAIN
-    _digests[name] = spec, digest, weakref.ref(module)  # loading it anew makes another spec
-    return digest
+    known = _loads.get(name)
+    if known is not None and known.spec is spec:
+        return known
+    if not (path := _own_file(module)):
+        _loads.pop(name, None)
+        return None
+    times = known.times + 1 if known is not None else _expected.pop(name, 1)
+    _loads[name] = _Load(spec, _of_file(path), times)
+    return _loads[name]
 
 
 def _of_file(path: str) -> str:
@@ -101,21 +127,54 @@ def _is_of_packages(folder: str) -> bool:
 def is_alike(name: str, digest: str) -> bool:
     """Say whether an imported module was loaded from the file that has this digest.
 
-    Where the person lets IPython load what was edited, that is done first; so is what a cell on the
-    other side did, where it loaded the module anew from the file as it is.
+    Where the person lets IPython load what was edited, that is done first.
     """
-    text = digest.removesuffix(_AGAIN)
-    if _text(name) == text:
-        return True
-    if (reloader := _autoreload()) is not None:
+    text = digest.partition(_AGAIN)[0]
+    if _text(name) != text and (reloader := _autoreload()) is not None:
         reloader.check()
-    elif digest != text and _of_file(_own_file(sys.modules.get(name))) == text:
-        importlib.reload(sys.modules[name])
     return _text(name) == text
 
 
 def _text(name: str) -> str:
-    return module_digest(name).removesuffix(_AGAIN)
+    return module_digest(name).partition(_AGAIN)[0]
+
+
+def loaded_anew(names: Collection[str]) -> dict[str, tuple[str, int]]:
+    """Return digests of those of these modules that were loaded more than once, and how often."""
+    found = {name: load for name in names if (load := _load(name)) is not None}
+    return {name: (load.digest, load.times) for name, load in found.items() if load.times > 1}
+
+
+def catch_up(name: str, digest: str, times: int) -> None:
+    """Load a module anew that the other side has loaded more often, if that was from the same file.
+
+    What ran several times there runs once here.
+    """
+    if name not in sys.modules:
+        _expected[name] = times
+        return
+    before = times_loaded(name)
+    if before >= times:
+        return
+    if (reloader := _autoreload()) is not None:
+        reloader.check()
+    if times_loaded(name) == before and _of_file(_own_file(sys.modules[name])) == digest:
+        _reload(name)
+    if (load := _load(name)) is not None and load.digest == digest:
+        load.times = times
+
+
+def _reload(name: str) -> None:
+    """Load a module anew; one that fails at it is like none of the other side's from then on."""
+    failed = False
+    try:
+        with hushed():
+            importlib.reload(sys.modules[name])
+    except Exception:  # noqa: BLE001 - whoever uses something of it reads that it is another version
+        failed = True
+    load = _load(name)
+    if load is not None and failed:
+        load.digest = _BROKEN
 
 
 def autoreload_lines() -> list[str]:

@@ -18,7 +18,7 @@ from typing import Any
 
 from gpulease.transfer.values import module_files
 
-from .bindings import Bindings
+from .bindings import Bindings, Times, full_name
 from .known_settings import Setting, Values
 from .named_modules import attributes_of
 from .plain import SCALARS, is_container, plain_bytes, write_in_place
@@ -45,11 +45,6 @@ def setting_of(name: str, bindings: Bindings) -> Setting | None:
         return None
     data = _Data(name.removeprefix(_PREFIX), bindings)
     return Setting(data.module, data.get, data.put, gone=_GONE)
-
-
-def full_name(module: str, name: str) -> str:
-    """Return how an attribute of a module, or of what it holds, is named on both sides."""
-    return f"{module}/{name}"
 
 
 def owners(module: ModuleType) -> Iterator[tuple[str, Any]]:
@@ -118,7 +113,7 @@ class _Data:
         self._last[prefix] = ids, data
         return data
 
-    def _count(self, name: str, value: Any) -> int:
+    def _count(self, name: str, value: Any) -> Times:
         return self.bindings.count(full_name(self.module, name), value)
 
     def put(self, values: Mapping[str, bytes]) -> None:
@@ -132,12 +127,13 @@ class _Data:
                 continue
             if data != _GONE:
                 of_owner, times, plain = pickle.loads(data)
-                if of_owner == self._count(prefix, owner):  # else it is another object there
+                # Else it is another object there; of the module there is one only.
+                if not prefix or of_owner == self._count(prefix, owner):
                     self._set(owner, held, key, times, pickle.loads(plain))
             elif name in held:
                 delattr(owner, name)
 
-    def _set(self, owner: Any, held: Mapping[str, Any], key: str, times: int, value: Any) -> None:
+    def _set(self, owner: Any, held: Mapping[str, Any], key: str, times: Times, value: Any) -> None:
         name, old = key.rpartition(".")[2], held.get(key.rpartition(".")[2])
         same = is_container(old) and self._count(key, old) == times
         if same and write_in_place(old, value):

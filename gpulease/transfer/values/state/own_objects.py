@@ -17,9 +17,9 @@ from typing import Any
 from gpulease.transfer.registry import Registry
 from gpulease.transfer.values.hushed import import_quietly
 
-from .bindings import Bindings
+from .bindings import Bindings, full_name
 from .deep_marks import has_state
-from .module_data import full_name, owners
+from .module_data import owners
 from .named_modules import attributes_of
 from .own_modules import OwnModules
 
@@ -87,7 +87,7 @@ class OwnObjects:
 
     def _enter(self, name: str, owner: Any, value: Any, *, new: bool) -> None:
         times = self._bindings.count(name, value)
-        registry, oid = self._registry, f"{_PREFIX}{name}/{times}"
+        registry, oid = self._registry, f"{_PREFIX}{name}/{'.'.join(map(str, times))}"
         if registry.find(value) is not None:
             return
         known = registry.get(oid)

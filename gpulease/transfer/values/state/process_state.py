@@ -19,6 +19,7 @@ from typing import Any
 
 from gpulease.protocol.variables import is_of_one_process, is_secret
 from gpulease.transfer.libraries import library
+from gpulease.transfer.values import module_files
 from gpulease.transfer.values.hushed import import_quietly
 from gpulease.transfer.values.names import analysis
 
@@ -137,6 +138,8 @@ class ProcessState:
         if data:
             state: dict[str, Any] = pickle.loads(data)
             self._put_surroundings(state)
+            for name, (digest, times) in state["loaded_anew"].items():
+                module_files.catch_up(name, digest, times)
             self._imported.update(state["imported"])
             for name in self._imported:
                 when_imported(name.partition(".")[0], self._import_parts)
@@ -219,6 +222,7 @@ class ProcessState:
             "path_order": list(sys.path),
             "settings": self._settings.capture(),
             "imported": sorted(self._imported),
+            "loaded_anew": module_files.loaded_anew(sorted(self.own.names())),
             "modules": self.modules.told(),
         }
         if self._decides:
