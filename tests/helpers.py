@@ -8,9 +8,11 @@ import asyncio
 import inspect
 import os
 import shutil
+import ssl
 import subprocess
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
@@ -125,3 +127,31 @@ def may_mount() -> bool:
         return False
     tried = subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False)
     return tried.returncode == 0
+
+
+@asynccontextmanager
+async def tcp_server(
+    serve: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]],
+    context: ssl.SSLContext | None = None,
+) -> AsyncIterator[int]:
+    """Serve connections at a port of this machine and yield it; none of them outlives the block."""
+    talks: dict[asyncio.StreamWriter, asyncio.Task[Any] | None] = {}
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        talks[writer] = asyncio.current_task()
+        try:
+            await serve(reader, writer)
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(talk, "127.0.0.1", 0, ssl=context)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+        for writer, task in talks.items():
+            writer.transport.abort()  # it waits for nobody: the other end may never answer
+            if task is not None:
+                task.cancel()
+        await asyncio.gather(*filter(None, talks.values()), return_exceptions=True)
+        await server.wait_closed()

@@ -10,6 +10,7 @@ import aiohttp
 
 from gpulease.connector import Connector
 from testcluster.pki import Authority
+from tests.helpers import tcp_server
 
 _MAGIC = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 #: The other side never answers, however long it is waited for.
@@ -45,16 +46,13 @@ async def test_a_closed_websocket_is_ended_though_nobody_answers(tmp_path: Path)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(pair)
     silent = Silent()
-    server = await asyncio.start_server(silent.serve, "127.0.0.1", 0, ssl=context)
-    port = server.sockets[0].getsockname()[1]
     connector = Connector(ssl=ssl.create_default_context(cadata=authority.pem()))
-    async with aiohttp.ClientSession(connector=connector) as session:
-        socket = await session.ws_connect(f"https://127.0.0.1:{port}/", timeout=_AT_ONCE)
-        connection = socket.get_extra_info("socket")
-        await socket.close()
-    assert connection.fileno() >= 0, "the session has forgotten it, and it is open"
-    await connector.end()
-    assert connection.fileno() == -1
-    silent.lost.set()
-    server.close()
-    await server.wait_closed()
+    async with tcp_server(silent.serve, context) as port:
+        async with aiohttp.ClientSession(connector=connector) as session:
+            socket = await session.ws_connect(f"https://127.0.0.1:{port}/", timeout=_AT_ONCE)
+            connection = socket.get_extra_info("socket")
+            await socket.close()
+        assert connection.fileno() >= 0, "the session has forgotten it, and it is open"
+        await connector.end()
+        assert connection.fileno() == -1
+        silent.lost.set()

@@ -172,8 +172,10 @@ def test_restart_brings_everything_home_and_imports_anew(fresh: HomeKernel) -> N
     fresh.run("import importlib, mylib; importlib.reload(mylib); from mylib import f")
     assert fresh.run("%%gpu\nf()").result == "2002", "as it was loaded here"
     file.write_text("def f(): return 30003\n")
-    fresh.run("del sys.modules['mylib']; from mylib import f")
+    fresh.run("importlib.reload(mylib); from mylib import f")
+    file.write_text("def f(): return 4\n")  # the companion cannot load anew what was loaded here
     assert "%gpu restart" in fresh.run("%%gpu\nf()").error
+    file.write_text("def f(): return 30003\n")
     assert "starts a new one" in fresh.run("%gpu restart").text()
     wait_for(lambda: process_is_gone(pid), what="the companion's end")
     assert fresh.run("%%gpu\nf(), values").result == "(30003, {'a': [1]})"
@@ -199,6 +201,25 @@ def test_autoreload_loads_what_was_edited_on_both_sides(fresh: HomeKernel) -> No
     file.write_text("def f(): return 30003\n")
     assert fresh.run(both).result == "(30003, 30003, 30003)"
     assert fresh.run(f"%%gpu\n{both}").result == "(30003, 30003, 30003)"
+
+
+@pytest.mark.parametrize("first", ["", "%%gpu\n"], ids=["home", "gpu"])
+def test_what_a_module_has_that_autoreload_loads_anew_travels(
+    fresh: HomeKernel, first: str
+) -> None:
+    text = "class Counter:\n    made = {n}\n    def __init__(self): Counter.made += 1\n"
+    other = "" if first else "%%gpu\n"
+    file = fresh.directory / "mylib.py"
+    file.write_text(text.format(n=0))
+    fresh.run("import sys; sys.dont_write_bytecode = True\n%load_ext autoreload\n%autoreload 2")
+    fresh.run("import mylib; from mylib import Counter")
+    fresh.connect()
+    assert fresh.run("%%gpu\nc = Counter(); c.made").result == "1"
+    file.write_text(text.format(n=100) + "\n")
+    assert fresh.run(f"{first}d = Counter(); c.made, d.made").result == "(101, 101)"
+    assert fresh.run(f"{other}e = Counter(); c.made, Counter.made").result == "(102, 102)"
+    fresh.run("%gpu restart")
+    assert fresh.run("%%gpu\ne = Counter(); c.made, mylib.Counter.made").result == "(103, 103)"
 
 
 def test_a_connection_file_that_others_can_read_is_refused(fresh: HomeKernel) -> None:

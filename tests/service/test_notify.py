@@ -1,6 +1,5 @@
 """People are told by mail and webhook: real servers receive, one that is away is tried again."""
 
-import asyncio
 import base64
 import email
 import email.policy
@@ -23,7 +22,7 @@ from gpulease.gpus.simulated import SimulatedProbe
 from gpulease.service.notices.notify import Mail, Notice, Notifier, Webhook, channels
 from gpulease.service.run import RunningService
 from gpulease.service.settings.reading import smtp_login
-from tests.helpers import wait_for_async
+from tests.helpers import tcp_server, wait_for_async
 from tests.service.kit import Site, options
 from tests.service.test_reservations import POLICY, WEEK2, book, prof, reserve_soon
 
@@ -80,14 +79,9 @@ async def relay(received, refusing=()):
                 writer.write(b"221 bye\r\n")
                 break
             writer.write(f"{answer(line, envelope)}\r\n".encode())
-        writer.close()
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    try:
-        yield f"smtp://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    finally:
-        server.close()
-        await server.wait_closed()
+    async with tcp_server(serve) as port:
+        yield f"smtp://127.0.0.1:{port}"
 
 
 @asynccontextmanager
@@ -256,14 +250,9 @@ async def guarded_relay(said, certificate):
                 break
             else:
                 writer.write(b"250 fine\r\n")
-        writer.close()
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    try:
-        yield f"smtp://localhost:{server.sockets[0].getsockname()[1]}"
-    finally:
-        server.close()
-        await server.wait_closed()
+    async with tcp_server(serve) as port:
+        yield f"smtp://localhost:{port}"
 
 
 async def test_a_login_is_sent_encrypted_only(tmp_path):

@@ -24,8 +24,8 @@ _SITE = tuple({str(Path(path)) for path in (sys.prefix, sys.base_prefix, sys.exe
 
 #: What stands before how often a module was loaded.
 _AGAIN = "+"
-#: In place of the digest of a module that did not load anew here: it is like no other.
-_BROKEN = "?"
+#: In place of the digest of a module of which nobody knows what runs: it is like no other.
+_UNKNOWN = "?"
 
 
 @dataclass
@@ -33,6 +33,8 @@ class _Load:
     spec: Any  # loading a module anew makes another one
     digest: str
     times: int
+    #: Of what time the file was that IPython last saw to (seconds since 1970); None if none.
+    seen_to: float | None = None
 
 
 #: Modules that were looked at; the last load of those that are a person's own.
@@ -84,13 +86,38 @@ def _load(name: str) -> _Load | None:
     spec = getattr(module, "__spec__", None)
     known = _loads.get(name)
     if known is not None and known.spec is spec:
+        _follow_autoreload(name, known)
         return known
     if not (path := _own_file(module)):
         _loads.pop(name, None)
         return None
     times = known.times + 1 if known is not None else _expected.pop(name, 1)
-    _loads[name] = _Load(spec, _of_file(path), times)
+    _loads[name] = _Load(spec, _of_file(path), times, _seen_to(name))
     return _loads[name]
+
+
+def _follow_autoreload(name: str, load: _Load) -> None:
+    """Find out whether IPython has patched a module where it is: its spec stays the same then."""
+    at = _seen_to(name)
+    if at is None or at == load.seen_to:
+        return
+    if load.seen_to is not None:
+        path = _own_file(sys.modules.get(name))
+        load.digest = _of_file(path) if _time_of(path) == at else _UNKNOWN
+    load.seen_to = at
+
+
+def _seen_to(name: str) -> float | None:
+    reloader = _autoreload()
+    at: float | None = reloader.modules_mtimes.get(name) if reloader is not None else None
+    failed = at is not None and reloader.failed.get(_own_file(sys.modules.get(name))) == at
+    return None if failed else at
+
+
+def _time_of(path: str) -> float | None:
+    with suppress(OSError):
+        return Path(path).stat().st_mtime
+    return None
 
 
 def _of_file(path: str) -> str:
@@ -130,13 +157,19 @@ def is_alike(name: str, digest: str) -> bool:
     Where the person lets IPython load what was edited, that is done first.
     """
     text = digest.partition(_AGAIN)[0]
-    if _text(name) != text and (reloader := _autoreload()) is not None:
-        reloader.check()
-    return _text(name) == text
+    if _text(name) != text:
+        load_edited()
+    return _text(name) == text != _UNKNOWN
 
 
 def _text(name: str) -> str:
     return module_digest(name).partition(_AGAIN)[0]
+
+
+def load_edited() -> None:
+    """Let IPython load what was edited now, where the person has it do so before each cell."""
+    if (reloader := _autoreload()) is not None:
+        reloader.check()
 
 
 def loaded_anew(names: Collection[str]) -> dict[str, tuple[str, int]]:
@@ -156,8 +189,6 @@ def catch_up(name: str, digest: str, times: int) -> None:
     before = times_loaded(name)
     if before >= times:
         return
-    if (reloader := _autoreload()) is not None:
-        reloader.check()
     if times_loaded(name) == before and _of_file(_own_file(sys.modules[name])) == digest:
         _reload(name)
     if (load := _load(name)) is not None and load.digest == digest:
@@ -174,7 +205,7 @@ def _reload(name: str) -> None:
         failed = True
     load = _load(name)
     if load is not None and failed:
-        load.digest = _BROKEN
+        load.digest = _UNKNOWN
 
 
 def autoreload_lines() -> list[str]:

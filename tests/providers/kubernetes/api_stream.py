@@ -11,6 +11,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.helpers import tcp_server
+
 
 @dataclass
 class Script:
@@ -36,8 +38,6 @@ class Stream:
                 pass
         except (ConnectionError, asyncio.IncompleteReadError):
             pass
-        finally:
-            writer.close()
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         head = (await reader.readuntil(b"\r\n\r\n")).decode()
@@ -66,15 +66,10 @@ def said(status: int, body: object, **headers: str) -> Script:
 async def playing(directory: Path, *scripts: Script) -> AsyncIterator[tuple[Stream, str]]:
     """Play scripts; yield the stream and the path of a kubeconfig that leads to it."""
     stream = Stream(*scripts)
-    server = await asyncio.start_server(stream.serve, "127.0.0.1", 0)
-    stream.port = server.sockets[0].getsockname()[1]
     path = directory / "kubeconfig"
-    write_config(path, stream.port, "first-token")
-    try:
+    async with tcp_server(stream.serve) as stream.port:
+        write_config(path, stream.port, "first-token")
         yield stream, str(path)
-    finally:
-        server.close()
-        await server.wait_closed()
 
 
 def write_config(path: Path, port: int, token: str) -> None:

@@ -138,6 +138,8 @@ class ProcessState:
         if data:
             state: dict[str, Any] = pickle.loads(data)
             self._put_surroundings(state)
+            # By the next cell it would be done, after what the modules have was put in place.
+            module_files.load_edited()
             for name, (digest, times) in state["loaded_anew"].items():
                 module_files.catch_up(name, digest, times)
             self._imported.update(state["imported"])
