@@ -25,6 +25,8 @@ from typing import Any
 
 #: Where a function holds something: an index into ``__closure__``, or this for ``__globals__``.
 GLOBALS_SLOT = -1
+#: Where an id begins that is made of the names of a module and its attribute: both sides make it.
+OF_MODULES = "h" + "0" * 8 + "."
 #: References to an object that nobody but we hold: our table and the call that counts.
 _ONLY_OURS = 2
 #: Where the letter of a side and its token end in an object's id.

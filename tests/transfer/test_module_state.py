@@ -27,6 +27,20 @@ def note(x): seen.append(x); return len(seen)
 def faster():
     global rate
     rate *= 2
+import array, collections, functools, itertools, random
+import numpy as np
+rng, old, mersenne = np.random.default_rng(0), np.random.RandomState(1), random.Random(2)
+philox = np.random.Generator(np.random.Philox(3))
+def draw(): return [each.random() for each in (rng, old, mersenne, philox)]
+last, words = collections.deque(maxlen=2), collections.Counter("aab")
+by_key, ordered = collections.defaultdict(list), collections.OrderedDict(a=1, b=2)
+def keep(x): last.append(x); words[x] += 1; by_key[x].append(1); ordered.move_to_end("a")
+def kept(): return last, words, by_key, [*ordered.items()], numbers
+numbers = array.array("d", [1.5])
+ids, few = itertools.count(5, 2), iter(range(3, 30))
+def fresh(): return next(ids), next(few)
+@functools.lru_cache(2)
+def slow(x): return x * 2
 """
 
 
@@ -58,7 +72,34 @@ DATA = {
     "a list of an object": ("ownlib.cfg.names.append(1)", "ownlib.cfg.names"),
     "a name space": ("ownlib.space.depth[1] = ownlib.space.more = 5", "ownlib.space"),
     "a class's count": ("ownlib.Counter()", "ownlib.Counter.made"),
+    "what a cache remembers": (
+        "ownlib.slow(1); ownlib.slow(2); ownlib.slow(3); ownlib.slow(2)",
+        "ownlib.slow.cache_info()",
+    ),
+    "collections": ("ownlib.keep('c'); ownlib.numbers.append(2)", "ownlib.kept()"),
 }
+
+
+@pytest.mark.parametrize("first", ["home", "gpu"])
+@pytest.mark.parametrize("new_lease", [False, True], ids=["", "new lease"])
+@pytest.mark.parametrize("call", ["draw()", "fresh()"])
+def test_generators_and_counters_of_a_module_go_on(lib, new_pair, first, new_lease, call):
+    sequence = {}
+    exec(FILE, sequence)
+    pair = new_pair()
+    pair.attach()
+    pair.home("import ownlib; from ownlib import rng")
+    pair.gpu("import ownlib")
+    here, there = (pair.home, pair.gpu) if first == "home" else (pair.gpu, pair.home)
+    for number in range(4):
+        (there if number % 2 else here)(f"got = ownlib.{call}; same = ownlib.rng is rng")
+        pair.home("got, same")
+        assert (pair.ns["got"], pair.ns["same"]) == (eval(call, sequence), True)
+        if new_lease:
+            pair.side.disconnect(died=False)
+            pair.companion.kill()
+            pair.attach()
+    assert pair.last.notes == ()
 
 
 PARTS = """\
@@ -140,6 +181,27 @@ def test_a_list_of_a_module_stays_the_one_that_its_functions_know(lib, new_pair)
     pair.home("count = ownlib.note('again')")
     assert pair.ns["count"] == 3
     assert pair.ns["heard"] == ["home", "gpu"]
+
+
+@pytest.mark.parametrize("first", ["home", "gpu"])
+def test_what_several_modules_hold_is_one_object_whichever_came_first(
+    monkeypatch, tmp_path, new_pair, first
+):
+    (tmp_path / "zother.py").write_text("from amaker import known\n")
+    with own_module(monkeypatch, tmp_path, "amaker", "known = {}\nimport zother\n"):
+        pair = new_pair()
+        pair.attach()
+        pair.home("import amaker")
+        pair.gpu("import zother")
+        here, there = (pair.home, pair.gpu) if first == "home" else (pair.gpu, pair.home)
+        here("import amaker, zother; from zother import known\nknown['f'] = lambda: 1")
+        there("found = known is amaker.known is zother.known, [*amaker.known]")
+        there("known['g'] = lambda: 2")
+        here("again = known is amaker.known is zother.known, [*zother.known]")
+        pair.home("found, again")
+    sys.modules.pop("zother", None)
+    assert (pair.ns["found"], pair.ns["again"]) == ((True, ["f"]), (True, ["f", "g"]))
+    assert pair.last.notes == ()
 
 
 #: How a cell loads a module anew.

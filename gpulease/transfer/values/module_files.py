@@ -50,9 +50,10 @@ def look() -> None:
     To be called when code has run: later the file may be another.
     """
     _seen.intersection_update(sys.modules)
-    for name in sys.modules.keys() - _seen:
-        _seen.add(name)
-        module_digest(name)
+    for name in list(sys.modules):  # in the order in which they were imported
+        if name not in _seen:
+            _seen.add(name)
+            module_digest(name)
     for name in list(_loads):
         module_digest(name)
 

@@ -178,7 +178,10 @@ class UnitBook:
         if code_use(function.__code__).writes or not all(
             _is_steady(name, space[name]) for name in foreign[1] if name in space
         ):
-            raise RefusedError("a function with changeable globals of its own (made by exec)")
+            raise RefusedError(
+                "a function with changeable globals of its own (made by exec, or by %run: "
+                "%run -i makes functions of the notebook)"
+            )
 
 
 #: The methods that attrs makes for a class have what the class was made with, for good.

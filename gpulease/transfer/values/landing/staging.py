@@ -304,14 +304,14 @@ class Staging:
             if index is not None:
                 self._note_code(oid, self._skeleton(oid))
             return live
-        if index is None:
-            raise LoadError("something it refers to is missing", frozenset({oid}))
-        skeleton = self._skeleton(oid)
+        skeleton = self._skeleton(oid) if index is not None else ()
         if self.own is not None:
             self.own.bring(oid)
             if (live := self.registry.get(oid)) is not None:
                 self.units[oid] = live
                 return live
+        if index is None:
+            raise LoadError("something it refers to is missing", frozenset({oid}))
         made = self._make(oid, skeleton)
         self._load(index)
         if isinstance(made, types.FunctionType):

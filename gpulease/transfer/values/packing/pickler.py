@@ -25,7 +25,7 @@ from gpulease.transfer.frameworks import sealed
 from gpulease.transfer.frameworks.base import Packing
 from gpulease.transfer.libraries import library
 from gpulease.transfer.refuse import RefusedError, is_running_shell, refused_kind
-from gpulease.transfer.registry import Registry
+from gpulease.transfer.registry import OF_MODULES, Registry
 from gpulease.transfer.values.groups import Check
 from gpulease.transfer.values.kinds import (
     array_reduction,
@@ -54,6 +54,7 @@ from gpulease.transfer.values.kinds.units import (
     is_unit,
 )
 from gpulease.transfer.values.module_files import module_digest
+from gpulease.transfer.values.state.stateful import is_stateful
 from gpulease.transfer.values.stays import files, leaves, locks
 from gpulease.transfer.values.stays.stayed import Stayed
 
@@ -167,6 +168,12 @@ class GroupPickler(cloudpickle.Pickler):  # type: ignore[misc]
             self._plain.add(kind)  # and so is every other one of this very class
         return reduced
 
+    def _of_module(self, obj: Any) -> str | None:
+        """Return the id of what a module holds, where the other side's holds it with this state."""
+        oid = self.context.registry.find(obj)
+        known = oid is not None and oid.startswith(OF_MODULES)
+        return oid if known and is_stateful(type(obj)) and not is_unit(obj) else None
+
     def _is_held(self, obj: Any) -> bool:
         """Say whether something that travels, or a module, holds an object."""
         return id(obj) in self.context.inner or imported.Imported()(obj)
@@ -194,6 +201,8 @@ class GroupPickler(cloudpickle.Pickler):  # type: ignore[misc]
             raise RefusedError("the type of what stands for something of the other side")
         if type(obj) in weak.PROXIES:  # it says of itself that it is what it refers to
             return weak.reduce(obj, self._is_held)
+        if (oid := self._of_module(obj)) is not None:
+            return tokens.unit, (oid,)
         if self.context.structure:
             left = structure.reduce(obj, self.context, self.context.names)
             if left is not NotImplemented:

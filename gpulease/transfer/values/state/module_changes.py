@@ -28,6 +28,7 @@ from .named_modules import attributes_of, name_of, named_by, read_by_functions
 from .on_import import no_longer, when_imported
 from .own_modules import OwnModules
 from .plain import plain_bytes
+from .stateful import state_bytes
 
 #: What travels by itself, and what is each process's own; what is below one of them, too.
 _KNOWN = (
@@ -167,7 +168,7 @@ class ModuleChanges:
     def _changed(self, key: str, attribute: str, seen: _Seen) -> None:
         held = attributes_of(seen.owner) or {}
         value, had = held.get(attribute), seen.had.get(attribute)
-        if key.startswith(_KNOWN) or _KEPT.search(attribute):
+        if key.startswith(_KNOWN) or (seen.kind is not _Kind.OWN and _KEPT.search(attribute)):
             return
         if not self._counts(attribute, value, seen, there=attribute in held):
             return
@@ -177,7 +178,7 @@ class ModuleChanges:
 
     def _counts(self, attribute: str, value: Any, seen: _Seen, *, there: bool) -> bool:
         """Say whether a change is the cell's doing and does not travel by itself."""
-        if seen.kind is _Kind.OWN and plain_bytes(value) is not None:
+        if seen.kind is _Kind.OWN and (plain_bytes(value) or state_bytes(value)) is not None:
             return False
         if attribute in self._sets:
             return True

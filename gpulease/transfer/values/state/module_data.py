@@ -22,6 +22,7 @@ from .bindings import Bindings, Times, full_name
 from .known_settings import Setting, Values
 from .named_modules import attributes_of
 from .plain import SCALARS, is_container, plain_bytes, write_in_place
+from .stateful import put_state, state_bytes
 
 #: Names of what a module has with attributes, as long as it holds the same things (by id).
 _owners: weakref.WeakKeyDictionary[ModuleType, tuple[list[int], list[str]]] = (
@@ -105,11 +106,13 @@ class _Data:
         for name, value in held.items():
             if name.startswith("__") or (same and type(value) in SCALARS):
                 continue
-            if (plain := plain_bytes(value)) is None:
+            plain, state = plain_bytes(value), None
+            if plain is None and (state := state_bytes(value)) is None:
                 data.pop(prefix + name, None)
                 continue
-            times = self._count(prefix + name, value) if is_container(value) else 0
-            data[prefix + name] = pickle.dumps((of_owner, times, plain))
+            stays = state is not None or is_container(value)
+            times = self._count(prefix + name, value) if stays else None
+            data[prefix + name] = pickle.dumps((of_owner, times, plain, state))
         self._last[prefix] = ids, data
         return data
 
@@ -126,14 +129,18 @@ class _Data:
             if held is None:
                 continue
             if data != _GONE:
-                of_owner, times, plain = pickle.loads(data)
+                of_owner, times, plain, state = pickle.loads(data)
                 # Else it is another object there; of the module there is one only.
-                if not prefix or of_owner == self._count(prefix, owner):
+                if prefix and of_owner != self._count(prefix, owner):
+                    continue
+                if plain is not None:
                     self._set(owner, held, key, times, pickle.loads(plain))
+                elif self._count(key, held.get(name)) == times:
+                    put_state(held[name], pickle.loads(state))
             elif name in held:
                 delattr(owner, name)
 
-    def _set(self, owner: Any, held: Mapping[str, Any], key: str, times: Times, value: Any) -> None:
+    def _set(self, owner: Any, held: Mapping[str, Any], key: str, times: Any, value: Any) -> None:
         name, old = key.rpartition(".")[2], held.get(key.rpartition(".")[2])
         same = is_container(old) and self._count(key, old) == times
         if same and write_in_place(old, value):

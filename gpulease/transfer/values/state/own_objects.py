@@ -14,17 +14,15 @@ from contextlib import suppress
 from types import ModuleType
 from typing import Any
 
-from gpulease.transfer.registry import Registry
+from gpulease.transfer.registry import OF_MODULES, Registry
 from gpulease.transfer.values.hushed import import_quietly
 
-from .bindings import Bindings, full_name
+from .bindings import Bindings, Times, full_name
 from .deep_marks import has_state
 from .module_data import owners
 from .named_modules import attributes_of
 from .own_modules import OwnModules
-
-#: Where an id begins that is made of a module's name and an attribute's.
-_PREFIX = "h" + "0" * 8 + "."
+from .stateful import is_stateful
 
 
 class OwnObjects:
@@ -43,13 +41,13 @@ class OwnObjects:
         parts = name.split(".")
         cuts = itertools.combinations(range(1, len(parts) + 1), 2)
         spots = (full_name(".".join(parts[:n]), ".".join(parts[n:end])) for n, end in cuts)
-        starts = tuple(f"{_PREFIX}{spot}/" for spot in spots)
+        starts = tuple(f"{OF_MODULES}{spot}/" for spot in spots)
         return any(oid.startswith(starts) for oid in known)
 
     def holds(self, value: Any) -> bool:
         """Say whether this is an object that a module holds by name."""
         oid = self._registry.find(value)
-        return oid is not None and oid.startswith(_PREFIX)
+        return oid is not None and oid.startswith(OF_MODULES)
 
     def bring(self, oid: str) -> None:
         """Import the module that holds the object of this id, if that is what it is.
@@ -57,10 +55,24 @@ class OwnObjects:
         In one process it would be imported.  One that does not import here is nobody's on this
         side.
         """
-        if oid.startswith(_PREFIX):
-            with suppress(Exception):
-                import_quietly(oid.removeprefix(_PREFIX).partition("/")[0])
-            self.look()
+        if not oid.startswith(OF_MODULES):
+            return
+        module, attribute, times = oid.removeprefix(OF_MODULES).split("/")
+        with suppress(Exception):
+            import_quietly(module)
+        self.look()
+        if self._registry.get(oid) is None and module in self._own.names():
+            self._call_as_there(oid, module, attribute, times)
+
+    def _call_as_there(self, oid: str, module: str, attribute: str, times: str) -> None:
+        """Enter an object, that several modules hold, by the name that it has on the other side."""
+        for prefix, owner in owners(sys.modules[module]):
+            name = attribute.removeprefix(prefix)
+            value = (attributes_of(owner) or {}).get(name)
+            if prefix + name == attribute and self.holds(value):
+                if _text(self._bindings.count(full_name(module, attribute), value)) == times:
+                    self._registry.bind(oid, value)
+                return
 
     def look(self) -> None:
         """Enter what the modules hold now.
@@ -79,7 +91,7 @@ class OwnObjects:
             for prefix, owner in having:
                 held = list((attributes_of(owner) or {}).items())
                 for attribute, value in held:
-                    if not attribute.startswith("__") and has_state(value):
+                    if not attribute.startswith("__") and _may_be_one(value):
                         self._enter(full_name(name, prefix + attribute), owner, value, new=new)
                 if prefix and not issubclass(type(owner), type):
                     self._enter(full_name(name, prefix[:-1]), module, owner, new=new)
@@ -87,7 +99,7 @@ class OwnObjects:
 
     def _enter(self, name: str, owner: Any, value: Any, *, new: bool) -> None:
         times = self._bindings.count(name, value)
-        registry, oid = self._registry, f"{_PREFIX}{name}/{'.'.join(map(str, times))}"
+        registry, oid = self._registry, f"{OF_MODULES}{name}/{_text(times)}"
         if registry.find(value) is not None:
             return
         known = registry.get(oid)
@@ -96,3 +108,11 @@ class OwnObjects:
             self._bindings.take(name, times, known)
         else:
             registry.bind(oid, value)
+
+
+def _may_be_one(value: Any) -> bool:
+    return has_state(value) or is_stateful(type(value))
+
+
+def _text(times: Times) -> str:
+    return ".".join(map(str, times))
