@@ -135,7 +135,7 @@ class _Data:
                     continue
                 if plain is not None:
                     self._set(owner, held, key, times, pickle.loads(plain))
-                elif self._count(key, held.get(name)) == times:
+                elif name in held and self._count(key, held[name]) == times:
                     put_state(held[name], pickle.loads(state))
             elif name in held:
                 delattr(owner, name)

@@ -57,7 +57,8 @@ class OwnObjects:
         """
         if not oid.startswith(OF_MODULES):
             return
-        module, attribute, times = oid.removeprefix(OF_MODULES).split("/")
+        name, _, times = oid.removeprefix(OF_MODULES).rpartition("/")
+        module, _, attribute = name.partition("/")
         with suppress(Exception):
             import_quietly(module)
         self.look()

@@ -18,8 +18,10 @@ from gpulease.transfer.values.kinds.caches import LRU_CACHE, content_of, fill
 
 from .plain import plain_bytes
 
-#: What a cache may remember, and how far an iterator may be moved on.
+#: What a cache may remember.
 _MOST = 10_000
+#: How far an iterator may be moved on: a third of a second.
+_FARTHEST = 10_000_000
 _RANGES = tuple({type(iter(range(1))), type(iter(range(1 << 70)))})
 
 
@@ -90,7 +92,7 @@ def _cache(value: Any) -> Any:
 
 
 def _move_on(value: Iterator[Any], steps: int) -> None:
-    if 0 < steps <= _MOST:
+    if 0 < steps <= _FARTHEST:
         deque(itertools.islice(value, steps), maxlen=0)
 
 
