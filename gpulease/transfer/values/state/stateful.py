@@ -18,8 +18,8 @@ from gpulease.transfer.values.kinds.caches import LRU_CACHE, content_of, fill
 
 from .plain import plain_bytes
 
-#: What a cache may remember.
-_MOST = 10_000
+#: What a cache may remember: it is looked at in every cell.
+_MOST = 1_000
 #: How far an iterator may be moved on: a third of a second.
 _FARTHEST = 10_000_000
 _RANGES = tuple({type(iter(range(1))), type(iter(range(1 << 70)))})
