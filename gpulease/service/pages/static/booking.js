@@ -66,12 +66,13 @@ export function beside({ skipped = [], notes = [], short }) {
   return [short ? h("p", { class: "gl-fits-not" }, short.sentence, " ", short.next_step) : null, ...lines.map((line) => h("p", { class: "gl-small mb-1" }, line))];
 }
 
-/** Let `select` offer what can be reserved, and hold to what it shows, or to `wanted` if it shows nothing yet; says whether that changed it. */
+/** Let `select` offer what can be reserved, and `wanted` where it is not among these (yet); says whether it shows another class then. */
 export function offerClasses(select, classes, wanted = "") {
   const before = select.value;
-  update(select, classes.map((item) => h("option", { value: item.name, "data-key": item.name }, _("{gpu} ({n} there)", { gpu: item.title || item.name, n: item.total }))));
-  const chosen = before || wanted;
-  if (chosen) select.value = chosen; // nothing, where it is not there (any more): the form asks for another
+  const option = (name, text) => h("option", { value: name, "data-key": name }, text);
+  const known = classes.map((item) => option(item.name, _("{gpu} ({n} there)", { gpu: item.title || item.name, n: item.total })));
+  update(select, wanted && !classes.some((item) => item.name === wanted) ? [...known, option(wanted, wanted)] : known);
+  if (before) select.value = before; // nothing, where that is gone: the form asks for another
   return select.value !== before;
 }
 
@@ -82,6 +83,7 @@ export class Booking {
     this.changing = null; // the reservation that is changed; null for a new one
     this.group = "";
     this.classes = [];
+    this.wanted = ""; // the class that a reservation has which is changed or copied
     this.offers = {};
     this.checking = new Checking($("dialog"), {
       ask: () => this.#check(),
@@ -102,7 +104,8 @@ export class Booking {
     this.group = group;
     $("heading").textContent = this.changing ? _("Change {name}", known) : _("Reserve GPUs for {group}", { group });
     $("submit").textContent = this.changing ? _("Save") : _("Reserve");
-    offerClasses($("class"), this.classes);
+    this.wanted = known.gpu_class ?? "";
+    offerClasses($("class"), this.classes, this.wanted);
     this.#fill(known);
     update($("found"));
     $("dialog").showModal();
@@ -121,7 +124,6 @@ export class Booking {
     $("name").value = known.name ?? "";
     $("name").readOnly = Boolean(this.changing);
     $("title").value = known.title ?? "";
-    this.wanted = known.gpu_class ?? "";
     if (this.wanted) $("class").value = this.wanted;
     $("seats").value = known.seats ?? 1;
     $("start").value = known.start ?? "";
