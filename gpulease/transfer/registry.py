@@ -53,6 +53,8 @@ class Registry:
         self._get: dict[str, Callable[[], Any]] = {}
         self.borrowed = Borrowed()
         self._oids: dict[int, str] = {}
+        #: Ids (``id()``) of objects that were entered as a module's: most others are told by that.
+        self.of_modules: set[int] = set()
         self._holders: dict[str, list[tuple[weakref.ref[types.FunctionType], int]]] = {}
 
     def new_oid(self) -> str:
@@ -129,6 +131,8 @@ class Registry:
         except TypeError:
             self.borrowed.add(oid, obj)
         self._oids[id(obj)] = oid
+        if oid.startswith(OF_MODULES):
+            self.of_modules.add(id(obj))
 
     def held_oid(self, function: types.FunctionType, slot: int) -> str:
         """Return the oid of a function's cell or globals dictionary, found through functions."""

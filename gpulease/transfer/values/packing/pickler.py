@@ -144,6 +144,7 @@ class GroupPickler(cloudpickle.Pickler):  # type: ignore[misc]
         super().__init__(file, protocol=5, buffer_callback=buffers)
         self.context = context
         self._plain: set[type] = set()
+        self._of_modules = context.registry.of_modules
         asked = context.culprits or context.shells or context.spaces
         self._ready = {} if asked else context.ready
 
@@ -201,7 +202,7 @@ class GroupPickler(cloudpickle.Pickler):  # type: ignore[misc]
             raise RefusedError("the type of what stands for something of the other side")
         if type(obj) in weak.PROXIES:  # it says of itself that it is what it refers to
             return weak.reduce(obj, self._is_held)
-        if (oid := self._of_module(obj)) is not None:
+        if id(obj) in self._of_modules and (oid := self._of_module(obj)) is not None:
             return tokens.unit, (oid,)
         if self.context.structure:
             left = structure.reduce(obj, self.context, self.context.names)
