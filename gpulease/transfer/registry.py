@@ -68,6 +68,11 @@ class Registry:
             return oid
         return None
 
+    def of_module(self, obj: Any) -> str | None:
+        """Return the oid of what was entered as a module's, None of all else."""
+        oid = self.find(obj) if id(obj) in self.of_modules else None
+        return oid if oid is not None and oid.startswith(OF_MODULES) else None
+
     def knows(self, obj: Any) -> bool:
         """Say whether ``obj`` has an oid."""
         return self.find(obj) is not None

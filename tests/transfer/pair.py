@@ -122,6 +122,12 @@ class Pair:
         self.side.arrivals._staged.clear()
         self.companion.kill()
 
+    def renew(self):
+        """End the lease, with what is away at home, and begin another one."""
+        self.side.disconnect(died=False)
+        self.companion.kill()
+        self.attach()
+
     def restart(self):
         """Begin anew with an empty namespace and a new companion."""
         self.close()

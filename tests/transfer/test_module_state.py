@@ -96,9 +96,7 @@ def test_generators_and_counters_of_a_module_go_on(lib, new_pair, first, new_lea
         pair.home("got, same")
         assert (pair.ns["got"], pair.ns["same"]) == (eval(call, sequence), True)
         if new_lease:
-            pair.side.disconnect(died=False)
-            pair.companion.kill()
-            pair.attach()
+            pair.renew()
     assert pair.last.notes == ()
 
 
@@ -229,9 +227,7 @@ def test_data_of_a_module_that_is_loaded_anew_travels(lib, new_pair, first, new_
     here("ownlib.cfg.speed = 'x'; ownlib.seen.append(1); ownlib.rate = 7")
     if new_lease:
         pair.home("ownlib")
-        pair.side.disconnect(died=False)
-        pair.companion.kill()
-        pair.attach()
+        pair.renew()
     there(f"found = {ANEW_DATA}\nownlib.Counter()")
     here("made = ownlib.Counter.made")
     pair.home("found, made")

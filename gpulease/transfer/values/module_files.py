@@ -70,10 +70,13 @@ def module_digest(name: str) -> str:
     It ends with how often the module was loaded, where that was more than once: what refers to it
     is another value then.
     """
+    text, times = _text(name), times_loaded(name)
+    return f"{text}{_AGAIN}{times}" if text and times > 1 else text
+
+
+def _text(name: str) -> str:
     load = _load(name)
-    if load is None or not load.digest or load.times == 1:
-        return load.digest if load is not None else ""
-    return f"{load.digest}{_AGAIN}{load.times}"
+    return load.digest if load is not None else ""
 
 
 def times_loaded(name: str) -> int:
@@ -163,10 +166,6 @@ def is_alike(name: str, digest: str) -> bool:
     return _text(name) == text != _UNKNOWN
 
 
-def _text(name: str) -> str:
-    return module_digest(name).partition(_AGAIN)[0]
-
-
 def load_edited() -> None:
     """Let IPython load what was edited now, where the person has it do so before each cell."""
     if (reloader := _autoreload()) is not None:
@@ -187,10 +186,9 @@ def catch_up(name: str, digest: str, times: int) -> None:
     if name not in sys.modules:
         _expected[name] = times
         return
-    before = times_loaded(name)
-    if before >= times:
+    if times_loaded(name) >= times:
         return
-    if times_loaded(name) == before and _of_file(_own_file(sys.modules[name])) == digest:
+    if _of_file(_own_file(sys.modules[name])) == digest:
         _reload(name)
     if (load := _load(name)) is not None and load.digest == digest:
         load.times = times
@@ -198,15 +196,12 @@ def catch_up(name: str, digest: str, times: int) -> None:
 
 def _reload(name: str) -> None:
     """Load a module anew; one that fails at it is like none of the other side's from then on."""
-    failed = False
     try:
         with hushed():
             importlib.reload(sys.modules[name])
     except Exception:  # noqa: BLE001 - whoever uses something of it reads that it is another version
-        failed = True
-    load = _load(name)
-    if load is not None and failed:
-        load.digest = _UNKNOWN
+        if (load := _load(name)) is not None:
+            load.digest = _UNKNOWN
 
 
 def autoreload_lines() -> list[str]:

@@ -25,7 +25,7 @@ from gpulease.transfer.frameworks import sealed
 from gpulease.transfer.frameworks.base import Packing
 from gpulease.transfer.libraries import library
 from gpulease.transfer.refuse import RefusedError, is_running_shell, refused_kind
-from gpulease.transfer.registry import OF_MODULES, Registry
+from gpulease.transfer.registry import Registry
 from gpulease.transfer.values.groups import Check
 from gpulease.transfer.values.kinds import (
     array_reduction,
@@ -171,9 +171,8 @@ class GroupPickler(cloudpickle.Pickler):  # type: ignore[misc]
 
     def _of_module(self, obj: Any) -> str | None:
         """Return the id of what a module holds, where the other side's holds it with this state."""
-        oid = self.context.registry.find(obj)
-        known = oid is not None and oid.startswith(OF_MODULES)
-        return oid if known and is_stateful(type(obj)) and not is_unit(obj) else None
+        oid = self.context.registry.of_module(obj)
+        return oid if oid and is_stateful(type(obj)) and not is_unit(obj) else None
 
     def _is_held(self, obj: Any) -> bool:
         """Say whether something that travels, or a module, holds an object."""

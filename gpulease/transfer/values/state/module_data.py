@@ -140,7 +140,9 @@ class _Data:
             elif name in held:
                 delattr(owner, name)
 
-    def _set(self, owner: Any, held: Mapping[str, Any], key: str, times: Any, value: Any) -> None:
+    def _set(
+        self, owner: Any, held: Mapping[str, Any], key: str, times: Times | None, value: Any
+    ) -> None:
         name, old = key.rpartition(".")[2], held.get(key.rpartition(".")[2])
         same = is_container(old) and self._count(key, old) == times
         if same and write_in_place(old, value):
@@ -149,5 +151,5 @@ class _Data:
             held[name] = value  # whatever its class makes of assignments
         else:
             setattr(owner, name, value)
-        if is_container(value):
+        if times is not None:  # of a container
             self.bindings.take(full_name(self.module, key), times, value)

@@ -46,8 +46,7 @@ class OwnObjects:
 
     def holds(self, value: Any) -> bool:
         """Say whether this is an object that a module holds by name."""
-        oid = self._registry.find(value)
-        return oid is not None and oid.startswith(OF_MODULES)
+        return self._registry.of_module(value) is not None
 
     def bring(self, oid: str) -> None:
         """Import the module that holds the object of this id, if that is what it is.

@@ -26,18 +26,17 @@ _RANGES = tuple({type(iter(range(1))), type(iter(range(1 << 70)))})
 
 
 class _Kind(NamedTuple):
-    of: Callable[[Any], Any]
+    of: Callable[[Any], Any]  # None where it cannot be told
     put: Callable[[Any, Any], None]
 
 
 def state_bytes(value: Any) -> bytes | None:
     """Return the same bytes for equal states, None of what has none that can be told."""
-    kind = _kind(type(value))
-    if kind is None:
-        return None
-    with suppress(Exception):  # one that another thread changes meanwhile, or a broken one
-        return plain_bytes(kind.of(value))
-    return None
+    state = None
+    if (kind := _kind(type(value))) is not None:
+        with suppress(Exception):  # one that another thread changes meanwhile, or a broken one
+            state = kind.of(value)
+    return None if state is None else plain_bytes(state)
 
 
 def is_stateful(kind: type) -> bool:
@@ -52,16 +51,14 @@ def put_state(value: Any, state: Any) -> None:
 
 
 def _kind(kind: type) -> _Kind | None:
-    found = _KINDS.get(kind)
+    if (found := _KINDS.get(kind)) is not None:
+        return found
     numpy, torch = library("numpy.random"), library("torch")
-    if found is None and numpy is not None:
-        if kind is numpy.Generator:
-            return _GENERATOR
-        if kind is numpy.RandomState:
-            return _RANDOM_STATE
-    if found is None and torch is not None and kind is torch.Generator:
-        return _OF_TORCH
-    return found
+    if numpy is not None and kind is numpy.Generator:
+        return _GENERATOR
+    if numpy is not None and kind is numpy.RandomState:
+        return _RANDOM_STATE
+    return _OF_TORCH if torch is not None and kind is torch.Generator else None
 
 
 def _fill_list(value: Any, state: list[Any]) -> None:
@@ -70,13 +67,8 @@ def _fill_list(value: Any, state: list[Any]) -> None:
 
 
 def _fill_dict(value: Any, state: dict[Any, Any]) -> None:
-    dict.clear(value)
-    dict.update(value, state)
-
-
-def _fill_ordered(value: OrderedDict[Any, Any], state: dict[Any, Any]) -> None:
     value.clear()
-    value.update(state)
+    value.update(state)  # a Counter adds, but to nothing
 
 
 def _fill_array(value: array[Any], state: list[Any]) -> None:
@@ -86,9 +78,9 @@ def _fill_array(value: array[Any], state: list[Any]) -> None:
 def _cache(value: Any) -> Any:
     """Return what a cache remembers, None where that is too much."""
     if value.cache_info().currsize > _MOST:
-        return object()
+        return None
     content = content_of(value)
-    return object() if content[1] is None else content
+    return None if content[1] is None else content
 
 
 def _move_on(value: Iterator[Any], steps: int) -> None:
@@ -142,13 +134,13 @@ def _put_torch(value: Any, state: bytes) -> None:
     value.set_state(torch.frombuffer(bytearray(state), dtype=torch.uint8))
 
 
-_DICT = _Kind(lambda value: dict(value.items()), _fill_dict)
+_DICT = _Kind(lambda value: dict(value.items()), _fill_dict)  # in its own order
 _KINDS: dict[Any, _Kind] = {
     Random: _Kind(Random.getstate, Random.setstate),
     deque: _Kind(list, _fill_list),
     Counter: _DICT,
     defaultdict: _DICT,
-    OrderedDict: _Kind(lambda value: dict(value.items()), _fill_ordered),
+    OrderedDict: _DICT,
     array: _Kind(lambda value: value.tolist(), _fill_array),
     itertools.count: _Kind(_count, _put_count),
     LRU_CACHE: _Kind(_cache, fill),
@@ -160,6 +152,6 @@ _RANDOM_STATE = _Kind(
     lambda value, state: value.set_state(_arrays(state)),
 )
 _OF_TORCH = _Kind(
-    lambda value: bytes(value.get_state().numpy()) if value.device.type == "cpu" else object(),
+    lambda value: bytes(value.get_state().numpy()) if value.device.type == "cpu" else None,
     _put_torch,
 )
