@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import itertools
 import secrets
-import sys
 import threading
 import time
 import types
@@ -23,12 +22,12 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
+from gpulease.transfer.references import references
+
 #: Where a function holds something: an index into ``__closure__``, or this for ``__globals__``.
 GLOBALS_SLOT = -1
 #: Where an id begins that is made of the names of a module and its attribute: both sides make it.
 OF_MODULES = "h" + "0" * 8 + "."
-#: References to an object that nobody but we hold: our table and the call that counts.
-_ONLY_OURS = 2
 #: Where the letter of a side and its token end in an object's id.
 _TOKEN = 9
 #: Seconds between two looks, and how many objects one look takes.
@@ -278,7 +277,8 @@ class Borrowed:
         self._kept = [(objects, needed) for objects, needed in self._kept if needed()]
 
     def _look(self, oids: list[str]) -> None:
-        unused = [oid for oid in oids if sys.getrefcount(self._objects[oid]) <= _ONLY_OURS]
+        counts = references(self._objects, oids)
+        unused = [oid for oid in oids if not counts[oid]]
         for oid in unused:
             del self._objects[oid]
         self._dropped += unused

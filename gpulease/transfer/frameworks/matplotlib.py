@@ -13,6 +13,8 @@ from typing import Any
 
 from matplotlib.cbook import CallbackRegistry
 
+from gpulease.transfer import counters
+
 from .base import Aside, Inside, Packing, new
 
 #: What belongs to a window or to the picture under a cell is made anew with the figure.
@@ -37,7 +39,7 @@ class _Matplotlib(Aside):
             "callbacks": callbacks,
             "_func_cid_map": None,
             # Not by ``next``: to look at a figure would change it.
-            "_cid_gen": obj._cid_gen.__reduce__()[1][0],
+            "_cid_gen": counters.state_of(obj._cid_gen)[0],
         }
         return new, (type(obj),), state
 

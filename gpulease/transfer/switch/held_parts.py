@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import array
 import gc
-import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gpulease.transfer.libraries import library
+from gpulease.transfer.references import references
 from gpulease.transfer.values.groups import ATOMIC
 from gpulease.transfer.values.kinds.arrays_in_place import is_array
 from gpulease.transfer.values.kinds.containers import is_container
@@ -23,8 +23,6 @@ from gpulease.transfer.values.pins import is_plain
 from .stale_references import LIMIT, known_references
 
 _OPEN = frozenset({list, dict, set, tuple, frozenset})
-#: References of our own while counting: the table of parts and the call that counts.
-_OURS = 2
 
 
 def parts_before(olds: Mapping[str, Any]) -> dict[str, dict[int, Any]]:
@@ -70,10 +68,8 @@ def held_parts(
             return set()
         return {
             key
-            for key in wanted  # the parts themselves would be held once more
-            if sys.getrefcount(parts[key]) > known[key] + _OURS
-            and key not in new
-            and _counts(parts[key])
+            for key, count in references(parts, wanted).items()
+            if count > known[key] and key not in new and _counts(parts[key])
         }
 
     found = are_held({})

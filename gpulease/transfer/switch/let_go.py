@@ -52,7 +52,7 @@ def replaced_notes(
     ``olds`` are older values here, ``aside`` those of variables whose newer ones are still to
     come; what has an id is ``let_go_notes``'s.
     """
-    bare = {n for n in names & olds.keys() if may_be_held(olds[n])}
+    bare = {n for n in names & olds.keys() if may_be_held(olds, n)}
     bare = {n for n in bare if side.registry.find(olds[n]) is None or not can_pin(olds[n])}
     if not bare:
         return []

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import builtins
 import gc
-import sys
 import types
 from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from gpulease.transfer.references import references
 from gpulease.transfer.registry import Registry
 from gpulease.transfer.values.groups import ATOMIC
 
@@ -62,12 +62,9 @@ def _leads(obj: Any, cut: set[int]) -> bool:
 
 def _ours_alone(tables: list[Any], inner: dict[int, Any]) -> list[Any]:
     """Return of ``inner`` what nothing else refers to, and the tables themselves."""
-    only_here: list[Any] = [[]]
-    known = Counter(map(id, gc.get_referents(*tables, *inner.values(), only_here)))
-    inner[id(only_here[0])] = only_here[0]
-    spare = {key: sys.getrefcount(obj) - known[key] for key, obj in inner.items()}
-    least = spare[id(only_here[0])]
-    others = [obj for key, obj in inner.items() if spare[key] > least]
+    known = Counter(map(id, gc.get_referents(*tables, *inner.values())))
+    counts = references(inner)
+    others = [obj for key, obj in inner.items() if counts[key] > known[key]]
     reached: set[int] = set()
     while others:
         reached.update(map(id, others))

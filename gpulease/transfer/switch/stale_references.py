@@ -17,6 +17,7 @@ from typing import Any
 
 from gpulease.transfer.api import Note
 from gpulease.transfer.libraries import library
+from gpulease.transfer.references import references
 from gpulease.transfer.registry import Registry
 from gpulease.transfer.values.groups import ATOMIC
 from gpulease.transfer.values.kinds.caches import LRU_CACHE
@@ -28,8 +29,6 @@ from .shown import own_results
 
 #: Larger values are not looked into.
 LIMIT = 20_000
-#: References of our own while counting: the table of old values and the call that counts.
-_OURS = 2
 #: Who holds what only gpulease's own tables hold.
 NOBODY = "nobody"
 _CUT = (type, types.ModuleType, types.FunctionType, logging.Logger)
@@ -45,7 +44,7 @@ def kept_notes(
     last_error.follow(olds, ns)
     for name in list(olds):
         new = ns.get(name)
-        if new is olds[name] or show_the_same(olds[name], new) or not may_be_held(olds[name]):
+        if new is olds[name] or show_the_same(olds[name], new) or not may_be_held(olds, name):
             del olds[name]
     notes = []
     ours = borrowed_of(olds, registry)
@@ -65,12 +64,12 @@ def borrowed_of(olds: Mapping[str, Any], registry: Registry) -> dict[str, int]:
     return {name: int(registry.borrows(obj)) for name, obj in olds.items()}
 
 
-def may_be_held(obj: Any) -> bool:
+def may_be_held(olds: Mapping[str, Any], name: str) -> bool:
     """Say whether it matters who holds the object of before; not where nobody does."""
-    kind = type(obj)
+    kind = type(olds[name])
     if kind in ATOMIC or kind in (tuple, frozenset) or issubclass(kind, _CUT):
         return False
-    return sys.getrefcount(obj) > _OURS + 1
+    return references(olds, (name,))[name] > 0
 
 
 def held(
@@ -84,11 +83,8 @@ def held(
     def are_held(waiting: Mapping[str, Any]) -> list[str]:
         known = known_references(olds.values(), olds, waiting, ns)
         known.update(map(id, olds.values()))
-        return [
-            n
-            for n in olds
-            if sys.getrefcount(olds[n]) > _OURS - 1 + known[id(olds[n])] + ours.get(n, 0)
-        ]
+        counts = references(olds)
+        return [n for n in olds if counts[n] + 1 > known[id(olds[n])] + ours.get(n, 0)]
 
     return are_held({}) and are_held(aside)  # which costs a look into all of it
 

@@ -8,7 +8,6 @@ is *pinned*: it travels by id, and its content is put into the object that is th
 from __future__ import annotations
 
 import gc
-import sys
 from collections import Counter
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ from gpulease.transfer import frameworks
 from gpulease.transfer.arrays import buffer_owner
 from gpulease.transfer.frameworks import sealed
 from gpulease.transfer.libraries import library
+from gpulease.transfer.references import references
 from gpulease.transfer.refuse import RefusedError
 from gpulease.transfer.registry import is_oid
 from gpulease.transfer.values.kinds import finalizers
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 
 #: Larger groups are replaced whole: counting their references would cost more than it is worth.
 _LIMIT = 20_000
-#: References of our own while counting: the group's table, our list, the loop, the call.
-_OURS = 4
 
 
 def pins_of(side: Side, group: Group, survey: Survey, packed: Packed) -> dict[str, Any]:
@@ -47,7 +45,7 @@ def pins_of(side: Side, group: Group, survey: Survey, packed: Packed) -> dict[st
         return {}
     spaces = spaces_of(group)
     places = Places(group, spaces, side.registry)
-    able = [o for o in (*group.inner.values(), *places.beneath) if places.can(o)]
+    able = {id(o): o for o in (*group.inner.values(), *places.beneath) if places.can(o)}
     if not able:
         return {}
     # An instance may have got its dictionary only now: the walk saw its attributes without one.
@@ -58,10 +56,14 @@ def pins_of(side: Side, group: Group, survey: Survey, packed: Packed) -> dict[st
     known.update(id(a.base) for a in group.arrays if a.base is not None)
     known.update(map(id, map(_owner, packed.buffers)))  # no name here may keep one of them
     known.update(places.wholes)
+    counts = references(able)  # one is that of the group's table
     pins = {}
-    for obj in able:
-        held = sys.getrefcount(obj) > known[id(obj)] + _OURS
-        if held or side.registry.find(obj) is not None or finalizers.watches(obj):
+    for key, obj in able.items():
+        if (
+            counts[key] > known[key] + 1
+            or side.registry.find(obj) is not None
+            or finalizers.watches(obj)
+        ):
             pins[side.registry.oid(obj)] = obj
     for whole in [whole for obj in pins.values() if (whole := places.whole(obj)) is not None]:
         pins[side.registry.oid(whole)] = whole  # what shows its memory is made over it
@@ -151,7 +153,7 @@ def seen_outside(side: Side, group: Group, survey: Survey) -> bool:
     known.update(id(side.ns[name]) for name in group.names)
     known.update(map(id, (*group.arrays, *group.claimed, *owners)))
     known.update(map(id, gc.get_referents(*_units(group, survey))))
-    return any(sys.getrefcount(obj) > known[id(obj)] + _OURS for obj in group.inner.values())
+    return any(count > known[key] for key, count in references(group.inner).items())
 
 
 def is_plain(obj: Any) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 from gpulease.transfer.arrays import order_of
 from gpulease.transfer.frameworks.unsaid import unsaid
 from gpulease.transfer.libraries import library
+from gpulease.transfer.references import references
 
 from .containers import fill_dict, slots_of
 
@@ -46,20 +47,16 @@ def can_be_filled(array: Any) -> bool:
         )
     if base is not None and not array.flags.writeable:
         return False  # its memory is another's, which may be protected
-    while base is not None:
-        if not is_array(base):
-            return _is_theirs_alone(base)
-        base = base.base
-    return True
+    while is_array(base):
+        array, base = base, base.base
+    del base
+    return array.base is None or _is_its_alone(array)
 
 
-#: References to memory that only arrays show, while it is asked: the array's, ours, the call's.
-_ALONE = 4
-
-
-def _is_theirs_alone(base: Any) -> bool:
-    """Say whether memory is as it comes in a message: bytes that nothing but arrays refers to."""
-    return type(base) is bytearray and sys.getrefcount(base) <= _ALONE
+def _is_its_alone(array: Any) -> bool:
+    """Say whether memory is as it comes in a message: bytes that only this array refers to."""
+    memory = {0: array.base}
+    return type(memory[0]) is bytearray and references(memory)[0] <= 1
 
 
 def shell_of(array: Any) -> tuple[Any, ...]:

@@ -10,10 +10,10 @@ from __future__ import annotations
 import atexit
 import functools
 import secrets
-import sys
 import weakref
 from typing import Any
 
+from gpulease.transfer.references import references
 from gpulease.transfer.values import given_up
 
 KIND = weakref.finalize
@@ -25,8 +25,6 @@ _by_key: dict[str, weakref.finalize[Any, Any]] = {}
 _FEW = 100
 #: At how many of them the ended ones are looked for next.
 _most = [_FEW]
-#: References to a finalizer of which nobody else knows: ours, and those of who counts.
-_OURS = 4
 
 
 def is_finalizer(kind: type) -> bool:
@@ -88,7 +86,9 @@ def _know(finalizer: Any, key: str) -> None:
 
 def _forget_ended() -> None:
     """Nothing tells of the end of one: all are looked at each time there are twice as many."""
-    for each in [f for f in _keys if not f.alive and sys.getrefcount(f) <= _OURS]:
+    known = dict(enumerate(_keys))
+    counts = references(known)  # two are those of our tables
+    for each in [f for n, f in known.items() if not f.alive and counts[n] <= 2]:
         _by_key.pop(_keys.pop(each), None)
     _most[0] = max(_FEW, 2 * len(_keys))
 

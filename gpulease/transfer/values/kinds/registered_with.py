@@ -56,10 +56,11 @@ def _may_travel(cls: type) -> bool:
 
 
 def _abstract_classes() -> list[Any]:
-    seen: set[type] = set()
+    seen: dict[int, type] = {}  # by id: a metaclass may compare in a way of its own, or warn
     queue: list[type] = [object]
     while queue:
-        fresh: set[type] = set(type.__subclasses__(queue.pop())) - seen
+        below: list[type] = type.__subclasses__(queue.pop())
+        fresh = {id(cls): cls for cls in below if id(cls) not in seen}
         seen |= fresh
-        queue += fresh
-    return [cls for cls in seen if isinstance(cls, abc.ABCMeta)]
+        queue += fresh.values()
+    return [cls for cls in seen.values() if issubclass(type(cls), abc.ABCMeta)]

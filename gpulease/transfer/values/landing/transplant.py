@@ -9,13 +9,13 @@ one was loaded, so none can have seen it half filled.  It runs no code of the ob
 from __future__ import annotations
 
 import contextlib
-import sys
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from gpulease.transfer import frameworks
 from gpulease.transfer.libraries import library
+from gpulease.transfer.references import references
 from gpulease.transfer.registry import Registry
 from gpulease.transfer.values.groups import ATOMIC
 from gpulease.transfer.values.kinds import caches
@@ -27,11 +27,6 @@ from gpulease.transfer.values.kinds.containers import (
     solid_base,
 )
 from gpulease.transfer.values.kinds.spaces import can_be_given
-
-#: References to a dictionary that only its object holds: its own, and two of ours.
-_ONE_HOLDER = 3
-#: References of our own while counting: the value and the call that counts.
-_OURS = 2
 
 
 def lasting_ids(names: Mapping[str, Any], known: Registry) -> dict[str, str]:
@@ -50,11 +45,11 @@ def keep_objects(
         own = [name for name in names if ids.get(name) == oid]
         if not own:
             continue
+        seen = references(names, own[:1])[own[0]] >= len(own)
         old, new = known.get(oid), names[own[0]]
         if old is new or old is None or not any(map(may_bind, own)):
             known.bind(oid, new)
             continue
-        seen = sys.getrefcount(new) > len(own) + _OURS
         if seen or not _is_alike(old, new) or not _is_alone(new) or not _is_alone(old, None):
             known.bind(oid, new)
             continue
@@ -111,8 +106,10 @@ def transplant(old: Any, new: Any) -> None:
         return
     space = object.__getattribute__(old, "__dict__")
     flags = space.get("_flags") if _is_frame(kind) else None
-    theirs = object.__getattribute__(new, "__dict__")
-    if sys.getrefcount(theirs) > _ONE_HOLDER and can_be_given(kind):
+    held = {0: object.__getattribute__(new, "__dict__")}
+    has_others = references(held)[0] > 1
+    theirs = held[0]
+    if has_others and can_be_given(kind):
         object.__setattr__(old, "__dict__", theirs)  # something else has this very dictionary
         return
     fill_dict(space, theirs)

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from gpulease.transfer.refuse import RefusedError
 from gpulease.transfer.values.groups import AbandonedError
+from gpulease.transfer.values.hushed import hushed
 from gpulease.transfer.values.names import path
 from gpulease.transfer.values.names.deep import LEVELS, is_too_deep, with_room
 from gpulease.transfer.values.stays import leaves
@@ -31,14 +32,14 @@ T = TypeVar("T")
 
 
 def attempt(dump: Callable[[], T], values: Mapping[str, Any]) -> T:
-    """Return what ``dump`` returns, with room where it needs it; raises RefusedError."""
+    """Return what ``dump`` returns, with room where it needs it; raises RefusedError.
+
+    Warnings that it gives are nobody's: no cell has asked for it, and in one process nothing is
+    pickled at all.
+    """
     try:
-        try:
-            return dump()
-        except (RecursionError, pickle.PicklingError) as error:
-            if not is_too_deep(error):
-                raise
-        return with_room(dump)
+        with hushed():
+            return _with_room(dump)
     except AbandonedError:
         raise
     except RefusedError as error:
@@ -51,6 +52,15 @@ def attempt(dump: Callable[[], T], values: Mapping[str, Any]) -> T:
         # Python's own words name a type; what a library says is more than what it may hold.
         found = leaves.blocker(values) if isinstance(error, _PYTHONS) else None
         raise RefusedError(found or _said(error)) from error
+
+
+def _with_room(dump: Callable[[], T]) -> T:
+    try:
+        return dump()
+    except (RecursionError, pickle.PicklingError) as error:
+        if not is_too_deep(error):
+            raise
+    return with_room(dump)
 
 
 def raised_by_code(error: BaseException) -> bool:

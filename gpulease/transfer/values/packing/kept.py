@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import enum
 import gc
-import sys
 import types
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -17,6 +16,7 @@ from functools import partial
 from typing import Any
 
 from gpulease.transfer import frameworks
+from gpulease.transfer.references import references
 from gpulease.transfer.registry import Registry
 from gpulease.transfer.values.groups import (
     ATOMIC,
@@ -107,10 +107,9 @@ def _is_held_besides(parts: list[Any]) -> bool:
 
     Any thread may ask: it runs nothing of the objects' own.
     """
-    only_here: list[Any] = [[]]  # an object of which that is known
     inner: dict[int, Any] = {}
     known: Counter[int] = Counter()
-    found = gc.get_referents(*parts, only_here)
+    found = gc.get_referents(*parts)
     while found:
         known.update(map(id, found))
         fresh = {id(obj): obj for obj in found if id(obj) not in inner and not _is_common(obj)}
@@ -119,8 +118,7 @@ def _is_held_besides(parts: list[Any]) -> bool:
             return True
         found = gc.get_referents(*fresh.values()) if fresh else []
     fresh = {}
-    more = {key: sys.getrefcount(obj) - known[key] for key, obj in inner.items()}
-    return max(more.values()) > more[id(only_here[0])]
+    return any(count > known[key] for key, count in references(inner).items())
 
 
 def _is_common(obj: Any) -> bool:

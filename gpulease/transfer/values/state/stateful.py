@@ -13,6 +13,7 @@ from contextlib import suppress
 from random import Random
 from typing import Any, NamedTuple
 
+from gpulease.transfer import counters
 from gpulease.transfer.libraries import library
 from gpulease.transfer.values.kinds.caches import LRU_CACHE, content_of, fill
 
@@ -88,12 +89,8 @@ def _move_on(value: Iterator[Any], steps: int) -> None:
         deque(itertools.islice(value, steps), maxlen=0)
 
 
-def _count(value: Any) -> Any:
-    return value.__reduce__()[1]  # where it stands, and its step
-
-
 def _put_count(value: Any, state: tuple[Any, ...]) -> None:
-    here = _count(value)
+    here = counters.state_of(value)
     step = here[1] if len(here) > 1 else 1
     _move_on(value, round((state[0] - here[0]) / step) if step else 0)
 
@@ -142,7 +139,7 @@ _KINDS: dict[Any, _Kind] = {
     defaultdict: _DICT,
     OrderedDict: _DICT,
     array: _Kind(lambda value: value.tolist(), _fill_array),
-    itertools.count: _Kind(_count, _put_count),
+    itertools.count: _Kind(counters.state_of, _put_count),
     LRU_CACHE: _Kind(_cache, fill),
     **dict.fromkeys(_RANGES, _Kind(_left, _put_left)),
 }
