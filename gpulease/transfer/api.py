@@ -77,10 +77,9 @@ class TransferSettings:
     """Bounds of the simple model (contract, "Small is eager")."""
 
     small_bytes: int = 16 * 2**20
-    small_seconds: float = 0.020
     small_objects: int = 10_000
     eager_bytes: int = 64 * 2**20
-    eager_seconds: float = 0.100
+    eager_objects: int = 100_000
     reply_wait: float = 0.200
     #: How long a cell waits for a companion that still loads what an interrupted one sent.
     settle_wait: float = 5.0

@@ -361,7 +361,7 @@ finally:
 
 @only_standin
 def test_what_is_put_away_beside_the_gpu_counts_as_in_use_there(trained):
-    trained.side.side.ledger.costs.update({f"n:{n}": (99.0, 1) for n in ("model", "opt", "loss")})
+    trained.side.side.ledger.sizes.update({f"n:{n}": 2**30 for n in ("model", "opt", "loss")})
     trained.home("pass")
     with pytest.raises(CellError) as caught:
         trained.gpu("""

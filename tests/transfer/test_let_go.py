@@ -37,7 +37,7 @@ class Any:
 @pytest.fixture(params=[0.2, 0], ids=["", "late"])
 def prompt(new_pair, request):
     """A pair whose GPU cells end before their changes are home, or after that."""
-    pair = new_pair(settings={"reply_wait": request.param, "eager_seconds": 60})
+    pair = new_pair(settings={"reply_wait": request.param})
     pair.attach()
     return pair
 

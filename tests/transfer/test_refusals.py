@@ -94,9 +94,7 @@ def test_a_value_that_raises_when_it_is_packed_stops_only_who_needs_it(shared, e
         shared.gpu("print(c)")
 
 
-def test_what_does_not_load_on_the_gpu_is_said_once(new_pair):
-    pair = new_pair(settings={"small_seconds": 60})  # by need, nothing is sent or said
-    pair.attach()
+def test_what_does_not_load_on_the_gpu_is_said_once(pair):
     pair.home(
         "class C:\n    def __init__(s, a): s.a = a\n    def __reduce__(s): return C, ()\nc = C(1)"
     )

@@ -98,8 +98,8 @@ def test_everything_large_and_by_need(lazy_pair, monkeypatch, program):
 
 @pytest.fixture
 def slow_pair(new_pair):
-    """As on a machine with much else to do: some of it is small enough, some answers are late."""
-    made = new_pair(settings={"small_seconds": 0.0004, "eager_seconds": 0.002, "reply_wait": 0.001})
+    """Some of it is small enough, some answers are late."""
+    made = new_pair(settings={"small_objects": 8, "eager_objects": 30, "reply_wait": 0.001})
     made.attach()
     return made
 

@@ -48,7 +48,7 @@ def next_companion(pair, *, package=True, died=False):
 
 @pytest.fixture
 def pair(new_pair):
-    made = new_pair(settings={"reply_wait": 30, "small_seconds": 60})
+    made = new_pair(settings={"reply_wait": 30})
     made.attach()
     next_companion(made)
     return made

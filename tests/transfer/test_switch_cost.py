@@ -251,7 +251,7 @@ def test_the_roots_of_a_group_are_gone_through_once_however_many_units_are_held_
     units = {f"o{number}": [number] for number in range(100)}
     side.registry.borrowed.keep(units, lambda: True)
     roots = [name_root("value"), name_root("gone"), *map(unit_root, units)]
-    side.ledger.agree_alike(roots, b"digest", {}, 0.0, 0, b"")
+    side.ledger.agree_alike(roots, b"digest", {}, 0, b"")
     calls = []
 
     def counted(roots):
@@ -275,7 +275,7 @@ def test_the_size_of_what_is_packed_is_counted_once_for_all_of_its_roots(monkeyp
     monkeypatch.setattr(Packed, "nbytes", property(lambda self: counted.append(1) or size(self)))
     packed = side.pack(group, survey)
     assert len(counted) == 1
-    assert {side.ledger.costs[root] for root in group.roots} == {(packed.seconds, packed.nbytes)}
+    assert {side.ledger.sizes[root] for root in group.roots} == {packed.nbytes}
 
 
 def test_a_group_of_many_roots_is_gone_through_once():

@@ -19,8 +19,8 @@ DRAWING = (
 @pytest.mark.parametrize(
     "settings",
     [
-        pytest.param({"small_seconds": 60.0, "reply_wait": 60.0}, id="at once"),
-        pytest.param({"small_seconds": 0.0, "reply_wait": 0.0}, id="later"),
+        pytest.param({"reply_wait": 60.0}, id="at once"),
+        pytest.param({"small_objects": 0, "reply_wait": 0.0}, id="later"),
     ],
 )
 def test_a_figure_made_away_is_used_at_home_and_away(new_pair, settings):

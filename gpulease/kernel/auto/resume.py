@@ -9,20 +9,18 @@ from __future__ import annotations
 
 import ast
 import sys
-import time
 from collections.abc import Callable
 from typing import Any
 
 from gpulease.kernel.auto.effects import Effects
 from gpulease.kernel.auto.kinds import FRAMEWORKS
 from gpulease.transfer.values.side import Hidden
-from gpulease.transfer.values.snapshot import Snapshot, Snapshots
+from gpulease.transfer.values.snapshot import Budget, Snapshot, Snapshots
 
 _SIMPLE = (ast.Expr, ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Delete, ast.Assert)
-#: Seconds of processor time that looking at what a statement reaches may take, and those of one
-#: cell together.
-_A_STATEMENT = 0.05
-_A_CELL = 0.25
+#: Bytes that are looked at of what a statement reaches, and of what those of one cell do.
+_A_STATEMENT = 16 * 2**20
+_A_CELL = 5 * _A_STATEMENT
 
 
 class Resume:
@@ -84,9 +82,9 @@ class Resume:
         return self._go_on(node, result) if self._goes_on else failed
 
     def _look(self, node: ast.stmt) -> Snapshot | None:
-        started = time.thread_time()
-        found = self._snapshots.take(ast.unparse(node), min(_A_STATEMENT, self._left))
-        self._left -= time.thread_time() - started
+        budget = Budget(given := min(_A_STATEMENT, self._left))
+        found = self._snapshots.take(ast.unparse(node), budget)
+        self._left -= given - budget.left
         return found
 
     def judge(self) -> str | None:

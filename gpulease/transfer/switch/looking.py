@@ -17,6 +17,9 @@ from gpulease.transfer.values.side import Side
 
 from .messages import cannot_move
 
+#: What an object costs beside a byte, to look at the cheap first.
+_AN_OBJECT = 100
+
 
 @dataclass
 class Look:
@@ -40,9 +43,9 @@ class Look:
     #: Bytes that may travel unasked for, where that is bounded, and those that do.
     room: int | None = None
     sent: int = 0
-    #: What was looked at unasked for.
+    #: What was looked at unasked for: bytes, objects.
     size: int = 0
-    seconds: float = 0.0
+    objects: int = 0
 
     def group_of_unit(self, oid: str) -> Group | None:
         """Return the group that has a unit's content, if one was found."""
@@ -110,7 +113,7 @@ def look_at_rest(state: Look, eager: bool) -> None:
     rest = [(g, held) for g, held in rest if held or (eager and _may_be_small(side, g))]
     rest.sort(key=lambda each: (_cost(side, each[0]), each[0].roots))
     for group, held in rest:
-        over = state.size > settings.eager_bytes or state.seconds > settings.eager_seconds
+        over = state.size > settings.eager_bytes or state.objects > settings.eager_objects
         if not held and over:
             continue
         if held and (over or not side.ledger.is_small(group, settings)) and _may_wait(state, group):
@@ -122,7 +125,7 @@ def look_at_rest(state: Look, eager: bool) -> None:
         packed = state.packed.get(id(group))
         if packed is None:
             continue
-        state.seconds += packed.seconds
+        state.objects += group.objects
         if not side.ledger.is_small(group, settings):
             continue
         state.size += packed.nbytes
@@ -168,8 +171,8 @@ def _may_be_small(side: Side, group: Group) -> bool:
     )
 
 
-def _cost(side: Side, group: Group) -> tuple[tuple[float, int], int]:
-    return side.ledger.measured(group) or (0.0, 0), _estimate(group)
+def _cost(side: Side, group: Group) -> int:
+    return (side.ledger.packed_bytes(group) or group.nbytes) + _AN_OBJECT * group.objects
 
 
 def _may_wait(state: Look, group: Group) -> bool:
@@ -178,10 +181,6 @@ def _may_wait(state: Look, group: Group) -> bool:
         return False
     base = state.side.ledger.common(group)
     return base is not None and base.roots == group.key and not group.oids
-
-
-def _estimate(group: Group) -> int:
-    return group.nbytes + 100 * group.objects
 
 
 def _known(state: Look, group: Group) -> bool:

@@ -276,7 +276,6 @@ def status_rows(unavailable: Unavailable, *, unverified: bool) -> list[VariableS
         root = name_root(name)
         base = side.ledger.base.get(root)
         both = base is not None
-        cost = side.ledger.costs.get(root)
         shared = counted_with(name, base.roots) if base is not None else ""
         value = side.ns[name]
         is_sealed = type(value) is sealed.Sealed
@@ -284,7 +283,7 @@ def status_rows(unavailable: Unavailable, *, unverified: bool) -> list[VariableS
             name,
             sealed.kind_of(value) if is_sealed else type_name(value),
             Place.BOTH if both else Place.HOME,
-            cost[1] if cost and not shared else None,
+            side.ledger.sizes.get(root) if not shared else None,
             both and not unverified,
             sealed.sentence(value) if is_sealed else side.ledger.blocked.get(name, ""),
             shared,

@@ -127,12 +127,11 @@ class Side:
         return Survey(groups, walk.units, walk.used_globals, held, walk.held)
 
     def pack(self, group: Group, survey: Survey, check: Check | None = None) -> Packed:
-        """Pack a group and remember what it cost; raises RefusedError."""
+        """Pack a group and remember its size; raises RefusedError."""
         packed = self.packer.pack(
             group, survey.units, survey.used_globals, check=check, values=survey.values
         )
-        cost = packed.seconds, packed.nbytes
-        self.ledger.costs.update(dict.fromkeys(group.roots, cost))
+        self.ledger.sizes.update(dict.fromkeys(group.roots, packed.nbytes))
         return packed
 
     def unchanged(
@@ -199,8 +198,9 @@ class Side:
     def absent(self, name: str, survey: Survey | None, cell: int | None = None) -> Absent:
         """Describe a name of this side for the other one."""
         group = survey.by_root.get(name_root(name)) if survey is not None else None
-        cost = self.ledger.measured(group) if group is not None else None
-        size = cost[1] if cost else (group.nbytes if group is not None and group.nbytes else None)
+        size = None
+        if group is not None:
+            size = self.ledger.packed_bytes(group) or group.nbytes or None
         reads = tuple(sorted(survey.reads_of(group))) if group and survey else ()
         kind = type_name(self.ns[name]) if name in self.ns else "object"
         blocker = self.ledger.blocked.get(name, "")
@@ -463,9 +463,7 @@ class Side:
             if (likely or group.alike == Alike.SURELY) and bound.issuperset(loaded.names):
                 size = len(group.inband) + sum(len(b) for b in group.buffers if b is not None)
                 versions = loaded.stage.versions
-                self.ledger.agree_alike(
-                    group.roots, group.digest, versions, group.seconds, size, group.chunks
-                )
+                self.ledger.agree_alike(group.roots, group.digest, versions, size, group.chunks)
                 bound -= loaded.names.keys()
             else:
                 arrived.append(loaded)

@@ -8,7 +8,6 @@ not looked at.
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -18,10 +17,30 @@ from gpulease.transfer.libraries import library
 from gpulease.transfer.refuse import RefusedError
 from gpulease.transfer.values.names.analysis import cell_use
 
-from .groups import AbandonedError, Check, Survey
+from .groups import AbandonedError, Check, Group, Survey
 from .side import Hidden, Side
 
 Digests = dict[tuple[str, ...], bytes]
+#: What an object costs beside a byte, and what a slice of a walk does before its objects are known.
+_AN_OBJECT = 400
+_A_SLICE = 100_000
+
+
+class Budget:
+    """What looking may cost, in bytes: it is counted, so it is the same on a busy machine."""
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+    def spend(self, cost: int) -> None:
+        """Raises AbandonedError where no more is left."""
+        self.left -= cost
+        if self.left < 0:
+            raise AbandonedError
+
+    def check(self) -> None:
+        """Spend what a part of a walk costs."""
+        self.spend(_A_SLICE)
 
 
 @dataclass(frozen=True)
@@ -41,16 +60,14 @@ class Snapshots:
         self._ns = namespace
         self._side = Side("s", namespace, hidden, TransferSettings())
 
-    def take(self, source: str, seconds: float) -> Snapshot | None:
-        """Return what ``source`` may reach, as it is; None where that cannot be, or takes longer.
-
-        ``seconds`` are of this thread's processor time: others' work does not count.
-        """
-        use, check = cell_use(source), _until(time.thread_time() + seconds)
+    def take(self, source: str, budget: Budget) -> Snapshot | None:
+        """Return what ``source`` may reach, as it is; None where that cannot be, or costs more."""
+        use = cell_use(source)
         names = self._side.names() if use.unbounded else sorted(use.touched & self._ns.keys())
         try:
-            survey = self._reached(names, check)
-            digests = self._digests(survey, check)
+            survey = self._reached(names, budget.check)
+            budget.spend(sum(map(_cost, survey.groups)))
+            digests = self._digests(survey)
         except (AbandonedError, RefusedError):
             return None
         reached = tuple(sorted({name for group in survey.groups for name in group.names}))
@@ -66,7 +83,7 @@ class Snapshots:
             return f"had bound {moved[0]}"
         try:
             survey = self._side.survey(before.names)
-            found = self._digests(survey, lambda: None)
+            found = self._digests(survey)
         except RefusedError:
             return "had changed a variable"
         for group in survey.groups:
@@ -86,23 +103,15 @@ class Snapshots:
                 return survey
             names = sorted(wanted | set(names))
 
-    def _digests(self, survey: Survey, check: Check) -> Digests:
-        found = {}
-        for group in survey.groups:
-            check()
-            found[group.roots] = self._side.pack(group, survey, check).digest
-        return found
+    def _digests(self, survey: Survey) -> Digests:
+        return {group.roots: self._side.pack(group, survey).digest for group in survey.groups}
 
     def _bound(self) -> dict[str, int]:
         return {name: id(self._ns[name]) for name in self._side.names()}
 
 
-def _until(deadline: float) -> Check:
-    def check() -> None:
-        if time.thread_time() > deadline:
-            raise AbandonedError
-
-    return check
+def _cost(group: Group) -> int:
+    return group.nbytes + _AN_OBJECT * group.objects
 
 
 def _generators() -> Callable[[], None]:

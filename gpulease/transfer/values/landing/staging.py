@@ -41,9 +41,8 @@ class Arrived:
     inband: bytes
     skeletons: dict[str, bytes]
     buffers: list[Any]
-    #: The sender's digest of the content, where ``alike``; and what packing cost.
+    #: The sender's digest of the content, where ``alike``.
     digest: bytes = b""
-    seconds: float = 0.0
     #: Ids of objects that were written to on the other side since both were last the same.
     risen: tuple[str, ...] = ()
     #: Names to ids of values that are one and the same object here and there.

@@ -89,7 +89,8 @@ class Ledger:
     #: Names that the other side has, or may have, though no content of them is agreed on.
     unagreed: set[str] = field(default_factory=set)
     blocked: dict[str, str] = field(default_factory=dict)
-    costs: dict[str, tuple[float, int]] = field(default_factory=dict)
+    #: Root to the bytes of its group on the wire, as it was packed last.
+    sizes: dict[str, int] = field(default_factory=dict)
     #: Object id to the digest of the memory that both sides hold of it.
     memory: dict[str, bytes] = field(default_factory=dict)
     #: Object id to its count of writes here, when both sides were last the same.
@@ -119,12 +120,11 @@ class Ledger:
         self.chunks.clear()
         self.peer_runs_on = False
 
-    def agree_alike(  # noqa: PLR0917 - all that is known of a group
+    def agree_alike(
         self,
         roots: Iterable[str],
         content: bytes,
         versions: Mapping[str, int],
-        seconds: float,
         size: int,
         chunks: bytes,
     ) -> None:
@@ -134,7 +134,7 @@ class Ledger:
         self._agree_on_chunks(base.roots, chunks)
         for root in base.roots:
             self.base[root] = base
-            self.costs[root] = (seconds, size)
+            self.sizes[root] = size
 
     def agree(self, packed: Packed) -> None:
         """Both sides hold these roots now, as this side packed them."""
@@ -220,18 +220,15 @@ class Ledger:
             return None
         return next(iter(found.values()))
 
-    def measured(self, group: Group) -> tuple[float, int] | None:
-        """Return seconds and bytes of the last pass over the group, if every root was measured."""
-        known = [self.costs.get(root) for root in group.roots]
-        if not known or any(cost is None for cost in known):
+    def packed_bytes(self, group: Group) -> int | None:
+        """Return the bytes of the group as it was packed last, if every root was."""
+        known = [self.sizes.get(root) for root in group.roots]
+        if not known or any(size is None for size in known):
             return None
-        return max(cost for cost in known if cost is not None)
+        return max(size for size in known if size is not None)
 
     def is_small(self, group: Group, settings: TransferSettings) -> bool:
-        """Say whether the group travels without being needed."""
-        if group.nbytes >= settings.small_bytes:
+        """Say whether the group travels without being needed: by counts alone, never by a clock."""
+        if group.objects > settings.small_objects or group.nbytes >= settings.small_bytes:
             return False  # packed it is larger still, by what frames its buffers
-        cost = self.measured(group)
-        if cost is None:
-            return group.objects <= settings.small_objects
-        return cost[0] <= settings.small_seconds and cost[1] <= settings.small_bytes
+        return (self.packed_bytes(group) or 0) <= settings.small_bytes

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import enum
 import pickle
-import time
 import types
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -58,7 +57,6 @@ class Packed:
     skeletons: dict[str, bytes]
     buffers: list[memoryview]
     digest: bytes
-    seconds: float
     #: Units that must be there with it.  Walking finds more: an object may leave out parts of
     #: itself when it is pickled (a figure leaves out its callbacks), and those need not travel.
     needs: frozenset[str] = frozenset()
@@ -124,7 +122,6 @@ class Packer:
         ``values`` gives names their values; the namespace unless another is given.  With
         ``structure`` large values of what can be shown without are left out.
         """
-        started = time.perf_counter()
         if (scalar := _scalar(group, values or self._ns)) is not None:
             return scalar
         _refuse_shown(group)
@@ -186,7 +183,6 @@ class Packer:
             + [part for oid in sorted(skeletons) for part in (oid.encode(), skeletons[oid])]
             + digests
         )
-        seconds = time.perf_counter() - started
         for obj in everything.values():
             context.referred |= self._book.held(obj)
         needs = frozenset(context.referred - everything.keys())
@@ -195,8 +191,8 @@ class Packer:
         }
         alike = Alike.NO if everything else _loads_alike(group, context, buffers)
         return Packed(
-            group.roots, inband, skeletons, buffers, with_versions(content, versions), seconds,
-            needs, seen, memory, versions, lasting_ids(names, self._lasting), content, alike,
+            group.roots, inband, skeletons, buffers, with_versions(content, versions), needs,
+            seen, memory, versions, lasting_ids(names, self._lasting), content, alike,
             chunks,
         )  # fmt: skip
 
@@ -278,7 +274,6 @@ def _refuse_unsafe(group: Group, context: Context, names: Mapping[str, Any]) -> 
 
 def _scalar(group: Group, values: Mapping[str, Any]) -> Packed | None:
     """Pack a name bound to a short number or text; None for all else."""
-    started = time.perf_counter()
     if len(group.roots) != 1 or group.inner or not group.names:
         return None
     name = group.names[0]
@@ -287,8 +282,7 @@ def _scalar(group: Group, values: Mapping[str, Any]) -> Packed | None:
         return None
     inband = pickle.dumps(({name: value}, {}, []), 5)
     digest = combine([inband])
-    seconds = time.perf_counter() - started
-    return Packed(group.roots, inband, {}, [], digest, seconds, content=digest, alike=Alike.SURELY)
+    return Packed(group.roots, inband, {}, [], digest, content=digest, alike=Alike.SURELY)
 
 
 def _prepare(group: Group, context: Context, names: Mapping[str, Any]) -> list[tuple[Any, Any]]:

@@ -143,7 +143,6 @@ class Shipment:
                 "module": item.module,
                 "digest": packed.content.hex() if packed.alike else "",
                 "alike": int(packed.alike),
-                "seconds": round(packed.seconds, 6),
             })  # fmt: skip
             buffers += item.blobs()
         header = {
@@ -200,7 +199,7 @@ class Incoming:
             groups.append(
                 Arrived(
                     tuple(group["roots"]), inband, skeletons, buffers,
-                    bytes.fromhex(group["digest"]), float(group["seconds"]), risen,
+                    bytes.fromhex(group["digest"]), risen,
                     group["lasting"], group["alike"], chunks, tuple(group["hidden"]),
                     group.get("kinds", {}),  # a parked file may be older
                     tuple(group.get("read", ())),
