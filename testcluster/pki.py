@@ -31,6 +31,19 @@ SERVERS = {
     "kubelet-server": (NODE_ADDRESS, NODE),
 }
 
+#: What the key of an authority is for: to sign certificates.
+_SIGNS = x509.KeyUsage(
+    digital_signature=False,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    key_cert_sign=True,
+    crl_sign=True,
+    encipher_only=False,
+    decipher_only=False,
+)
+
 
 @dataclass(frozen=True)
 class Authority:
@@ -45,12 +58,19 @@ class Authority:
         name = _name("gpulease-test-cluster", "")
         builder = _builder(name, name, key.public_key())
         builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), True)
+        builder = builder.add_extension(_SIGNS, True)
+        builder = builder.add_extension(
+            x509.SubjectKeyIdentifier.from_public_key(key.public_key()), False
+        )
         return Authority(certificate=builder.sign(key, hashes.SHA256()), key=key)
 
     def sign(self, name: x509.Name, names: tuple[str, ...]) -> tuple[bytes, bytes]:
         """Return a certificate and its key as PEM; `names` make it a server's."""
         key = ec.generate_private_key(ec.SECP256R1())
         builder = _builder(name, self.certificate.subject, key.public_key())
+        # From 3.13 on Python verifies strictly (RFC 5280): who signed it is said by its key, too.
+        signer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key())
+        builder = builder.add_extension(signer, False)
         usage = ExtendedKeyUsageOID.SERVER_AUTH if names else ExtendedKeyUsageOID.CLIENT_AUTH
         builder = builder.add_extension(x509.ExtendedKeyUsage([usage]), False)
         if names:

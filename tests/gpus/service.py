@@ -7,18 +7,14 @@ import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from cryptography.x509.oid import NameOID
 from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
 from tornado.web import Application, RequestHandler
+
+from testcluster.pki import Authority
 
 
 @dataclass
@@ -73,23 +69,13 @@ async def serving(port: int = 0, tls: ssl.SSLContext | None = None) -> AsyncIter
         await server.close_all_connections()
 
 
-def certificate(path: Path, name: str = "localhost") -> tuple[Path, ssl.SSLContext]:
-    """Make a certificate that signed itself; return its file and a server's context."""
+def certificate(path: Path) -> tuple[Path, ssl.SSLContext]:
+    """Make an authority and a server's certificate; return the authority's file and a context."""
     path.mkdir(exist_ok=True)
-    made, secret = path / "ca.pem", path / "key.pem"
-    key = ec.generate_private_key(ec.SECP256R1())
-    names = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    now = datetime.now(UTC)
-    signed = (
-        x509.CertificateBuilder(names, names, key.public_key(), x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    made.write_bytes(signed.public_bytes(Encoding.PEM))
-    secret.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    authority, both = Authority.new(), path / "server.pem"
+    both.write_bytes(authority.server("localhost"))
+    made = path / "ca.pem"
+    made.write_text(authority.pem())
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(made, secret)
+    context.load_cert_chain(both)
     return made, context
