@@ -439,8 +439,10 @@ def test_an_iterator_over_a_generator_says_so_when_half_of_it_is_used(shared, ki
     here, there = (shared.home, shared.gpu)[:: 1 if side == "home" else -1]
     here(f"gen = (i for i in 'abcd'); x = [{ITERATORS[kind]}]; first = next(x[0]); n = 1")
     there("n += 1")
-    with pytest.raises(GPULeaseError, match=r"x cannot travel .*: it holds a generator \("):
-        there("x")
+    # Where Python does not pickle the iterator (of itertools, from 3.14 on) it stays with the
+    # generator, and the list travels: who uses it there reads why.
+    with pytest.raises((GPULeaseError, CellError), match=r"generator \(|iterator of itertools"):
+        there("next(x[0])")
     here("assert len(list(x[0])) == 3 and n == 2\ndel x, gen")
 
 
