@@ -12,12 +12,10 @@ What stands at the top holds for every reservation that does not say otherwise::
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
-from datetime import datetime
 from typing import Any, Final
 
 from gpulease.errors import GPULeaseError
-from gpulease.policy.calendar import ics_read
+from gpulease.policy.calendar.ics_read import Read
 from gpulease.policy.document.nodes import Finding, Reader, compose
 
 _COMMON: Final = ("group", "gpu_class", "zone")
@@ -43,26 +41,16 @@ def read(text: str) -> tuple[list[dict[str, Any]], list[Finding]]:
     return bodies, sorted(findings, key=lambda found: (found.line, found.column))
 
 
-def read_calendar(
-    text: str, now: datetime, *, zone: str = "", common: Mapping[str, Any] | None = None
-) -> ics_read.Read:
-    """Return the bodies of what an iCalendar holds, and what is left out of it.
+def completed(read: Read, common: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the bodies of what was read of an iCalendar.
 
     A body has what the calendar says and no more: that a lab is an exam, say, it cannot say.
-
-    Args:
-        text: the calendar.
-        now: the present.
-        zone: of times that have none.
-        common: members that hold where the calendar names none.
+    ``common``: members that hold where the calendar names none.
 
     Raises:
-        GPULeaseError: ``bad_calendar`` for one that cannot be read.
+        GPULeaseError: ``bad_calendar`` where something is missing.
     """
-    found = ics_read.from_ics(text, now, zone)
-    return replace(
-        found, reservations=[_complete({**(common or {}), **each}) for each in found.reservations]
-    )
+    return [_complete({**common, **each}) for each in read.reservations]
 
 
 def _body(name: str, reader: Reader, shared: dict[str, Any]) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from gpulease import reservations_file
 from gpulease.client import Client
 from gpulease.commands.admin import client_of
 from gpulease.errors import GPULeaseError
+from gpulease.policy.calendar.ics_read import from_ics
 from gpulease.policy.units import say_count
 from gpulease.terminal import say
 
@@ -34,8 +35,8 @@ def run(arguments: argparse.Namespace) -> int:
     if file.suffix.lower() == ".ics" or text.lstrip("\ufeff\r\n ").startswith("BEGIN:VCALENDAR"):
         common = {key: value for key, value in given.items() if value is not None}
         zone = arguments.zone or ""
-        read = reservations_file.read_calendar(text, datetime.now(UTC), zone=zone, common=common)
-        bodies = read.reservations
+        read = from_ics(text, datetime.now(UTC), zone)
+        bodies = reservations_file.completed(read, common)
         for left_out in read.left_out:
             say(f"left out: {left_out}")
     else:

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from gpulease.service.runs.commands import Runs
     from gpulease.service.schemas.shapes import HealthView
     from gpulease.service.supervisors.links import Links
+    from gpulease.service.workers import Workers
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,7 @@ class Services:
     metrics: Metrics
     agents: Agents
     bounds: Bounds
+    workers: Workers
     reservations: Reservations
     reservation_watch: ReservationWatch
     messages: Messages

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from functools import cache, partial
 from typing import Any
 
 from jupyterhub.services.auth import HubOAuthCallbackHandler
@@ -30,7 +29,7 @@ from gpulease.service.rest import (
 from gpulease.service.rest import site as rest_site
 from gpulease.service.rest.answering import Answers, NotFound
 from gpulease.service.rest.base import LogIn, PageBase
-from gpulease.service.rest.openapi import description
+from gpulease.service.rest.openapi import Description
 from gpulease.service.rest.operations import Operation, operations
 
 _PARTS = {"{id}": r"([A-Za-z0-9_-]{1,64})", "{version}": r"([0-9]{1,9})"}
@@ -97,12 +96,6 @@ class Callback(LogIn, HubOAuthCallbackHandler, Answers):
 OPERATIONS: Sequence[Operation] = tuple(operations(API))
 
 
-@cache
-def described(prefix: str) -> dict[str, Any]:
-    """Return the description of the API: made when somebody asks, since it takes long."""
-    return description(prefix, OPERATIONS)
-
-
 def _pattern(path: str) -> str:
     return "/".join(_PARTS.get(part, re.escape(part)) for part in path.split("/"))
 
@@ -144,7 +137,7 @@ def application(
         hub_auth=hub_auth,
         hub_names=names,
         cookie_secret=cookie_secret,
-        description=partial(described, prefix),
+        description=Description(prefix, OPERATIONS),
         # The page says the token to its own script; nothing else reads the cookie.
         xsrf_cookie_kwargs={"samesite": "Lax", "httponly": True},
         websocket_ping_interval=20,

@@ -58,6 +58,7 @@ from gpulease.service.runs.records import RunRecords
 from gpulease.service.settings.further_hubs import one_token_each
 from gpulease.service.settings.options import Options, choose_probe, first_time_outs, secret_of
 from gpulease.service.supervisors.links import Links
+from gpulease.service.workers import Workers
 from gpulease.store import Change, Store, upgrade
 
 log = logging.getLogger(__name__)
@@ -129,6 +130,7 @@ class RunningService:
         for server in servers:
             await server.close_all_connections()
         await services.provider.close()
+        services.workers.close()
         services.ledger.close()
         log.info("the lease service ended; leases go on")
 
@@ -155,7 +157,7 @@ class RunningService:
         options = self._options
         hub_auth = first_log_in(options)
         secret = await asyncio.to_thread(secret_of, options, hub_auth.api_token)
-        metrics, watch = Metrics(), Watch()
+        metrics, watch, workers = Metrics(), Watch(), Workers()
         messages = Messages(lambda: datetime.now(UTC), self._tell_messages)
         events = Events(self._granted, messages=messages.shown_to)
         ledger = Ledger(store, self._moved)
@@ -169,11 +171,12 @@ class RunningService:
         provider = await self._provider(links, policies, secret, metrics)
         reservations = Reservations(
             ledger, lambda: policies.current, self._snapshot, self._wake,
-            tell=self._notifier.tell, members=hub.members,
+            tell=self._notifier.tell, members=hub.members, workers=workers,
         )  # fmt: skip
         reservation_watch = ReservationWatch(
-            reservations, ledger, lambda: policies.current, self._snapshot, self._notifier.tell
-        )
+            reservations, ledger, lambda: policies.current, self._snapshot,
+            tell=self._notifier.tell, workers=workers,
+        )  # fmt: skip
         usage = Usage(ledger, lambda: policies.current, self._notifier.tell)
         loop = Reconciler(
             ledger,
@@ -214,11 +217,12 @@ class RunningService:
             metrics=metrics,
             agents=Agents(provider.agent_reports),
             bounds=Bounds(lambda: policies.current.changes_per_minute),
+            workers=workers,
             reservations=reservations,
             reservation_watch=reservation_watch,
             messages=messages,
             usage=usage,
-            whatif=WhatIf(ledger, policies, lambda: loop.observed_state.devices),
+            whatif=WhatIf(ledger, policies, lambda: loop.observed_state.devices, workers),
             runs=runs,
             environments=Environments(
                 provider.image, lambda: policies.current, reservations.windows, loop.clock

@@ -1,13 +1,12 @@
 """What another policy would have made of the same days: both replayed, with a sensitivity range.
 
-Runs as a process of its own that gives way to everything else: a question on the standard input, a
+Runs as a process of its own: a question on the standard input, a
 line of JSON for each replay on the standard output, so that what is done by the time limit counts.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -150,7 +149,6 @@ def _wait(seconds: float) -> str:
 
 def main() -> None:
     """Answer the one question that stands on the standard input."""
-    os.nice(10)
     asked = json.load(sys.stdin)
     policies = {name: document.parse(asked[name], 0) for name in (NOW, THEN)}
     devices = codec.devices_from_json(asked["devices"])

@@ -10,7 +10,7 @@ from tornado.httpclient import AsyncHTTPClient
 from gpulease.cli import main
 from gpulease.errors import GPULeaseError
 from gpulease.policy.calendar.ics_read import from_ics
-from gpulease.reservations_file import KEYS, read, read_calendar
+from gpulease.reservations_file import KEYS, completed, read
 from gpulease.service.schemas.reservation_bodies import ReservationBody
 from tests.service.kit import running
 from tests.service.test_reservations import DAY, MONDAY, POLICY, WEEK2, book, prof
@@ -273,7 +273,7 @@ async def test_what_is_left_out_of_a_calendar_is_said(site, tmp_path, capsys):
 def test_what_a_calendar_does_not_say_has_to_be_given():
     now = datetime(2026, 1, 1, tzinfo=UTC)
     with pytest.raises(GPULeaseError, match="group, gpu_class, seats is missing"):
-        read_calendar(EVENT, now)
+        completed(from_ics(EVENT, now), {})
     common = {"group": "cs101", "gpu_class": "t4", "seats": 3}
-    (body,) = read_calendar(EVENT, now, common=common).reservations
+    (body,) = completed(from_ics(EVENT, now), common)
     assert (body["group"], body["seats"], body["name"]) == ("cs101", 3, "Lab")

@@ -78,6 +78,7 @@ async def test_it_is_bounded_in_time_and_one_at_a_time(run) -> None:
             services.ledger,
             services.policies,
             lambda: services.loop.observed_state.devices,
+            services.workers,
             1e-3,
         )
         now = services.loop.clock()

@@ -1,41 +1,64 @@
 """Which IANA zone an event of a calendar program means.
 
 Google and Apple write IANA names, Outlook those of Windows or of its menus, others a path that
-ends in an IANA name.  What is no name is known by its offsets.  The rules of a VTIMEZONE are read,
-never run: one that names every second would not come to an end.
+ends in an IANA name.  What is no name is known by its offsets, which icalendar works out from the
+VTIMEZONE.  One that names every second takes it for ever: read a person's calendar in a process
+that can be ended.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
-from itertools import chain
+from datetime import UTC, datetime, timedelta, tzinfo
+from functools import cache
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
 from gpulease.policy.calendar.local_time import known_zone
 
-_MONTHS: Final = range(1, 13)
+#: At so many days of a year the clocks are compared.
+_DAYS: Final = range(0, 365, 11)
 
 
-def iana_zone(name: str, calendar: Any, at: datetime) -> str | None:
-    """Return the IANA name of a TZID, ``None`` where none is known for it.
+class Zones:
+    """The zones of one calendar, each looked for once.
 
     Args:
-        name: the TZID, without quotes.
-        calendar: the calendar with its VTIMEZONEs.
-        at: about when it is used.
+        calendar: with its VTIMEZONEs.
+        now: the clocks of this year are compared.
     """
-    described = next(
-        (each for each in calendar.walk("VTIMEZONE") if each.get("TZID") == name), None
-    )
-    location = str(described.get("X-LIC-LOCATION", "")) if described is not None else ""
-    for each in _names(name, location):
-        if known_zone(each) is not None:
-            return each
-    if described is None:
-        return None
-    return next((zone for zone in _likely(name, calendar) if _like(described, zone, at)), None)
+
+    def __init__(self, calendar: Any, now: datetime) -> None:
+        self._described = {str(each.get("TZID", "")): each for each in calendar.walk("VTIMEZONE")}
+        self._whole = str(calendar.get("X-WR-TIMEZONE", ""))
+        self._year = now.year
+        self.iana = cache(self._iana)
+
+    def _iana(self, name: str) -> str | None:
+        """Return the IANA name of a TZID (without quotes), ``None`` where none is known for it."""
+        described = self._described.get(name)
+        location = str(described.get("X-LIC-LOCATION", "")) if described is not None else ""
+        for each in _names(name, location):
+            if known_zone(each) is not None:
+                return each
+        if described is None:
+            return None
+        clocks = described.to_tz(lookup_tzid=False)
+        wanted = self._offsets(clocks)
+        likely = (zone for zone in self._likely(name) if self._offsets(ZoneInfo(zone)) == wanted)
+        return next(likely, None)
+
+    def _offsets(self, zone: tzinfo) -> list[timedelta | None]:
+        noon = datetime(self._year, 1, 1, 12, tzinfo=UTC).replace(tzinfo=zone)
+        return [(noon + timedelta(days=days)).utcoffset() for days in _DAYS]
+
+    def _likely(self, name: str) -> Iterator[str]:
+        """Yield the zones that a name may stand for: what it says itself before all others."""
+        known = sorted({*_of_windows().values(), "UTC"})
+        if known_zone(self._whole):
+            yield self._whole
+        yield from (zone for zone in known if zone.rpartition("/")[2].replace("_", " ") in name)
+        yield from known
 
 
 def _names(name: str, location: str) -> Iterator[str]:
@@ -50,48 +73,3 @@ def _of_windows() -> dict[str, str]:
     from icalendar.timezone import windows_to_olson
 
     return dict(windows_to_olson.WINDOWS_TO_OLSON)
-
-
-def _likely(name: str, calendar: Any) -> Iterator[str]:
-    """Return the zones that a name may stand for: what it says itself before all others."""
-    known = sorted({*_of_windows().values(), "UTC"})
-    said = [zone for zone in known if zone.rpartition("/")[2].replace("_", " ") in name]
-    whole = str(calendar.get("X-WR-TIMEZONE", ""))
-    return chain([whole] if known_zone(whole) else [], said, known)
-
-
-def _like(described: Any, zone: str, at: datetime) -> bool:
-    """Whether a zone's clocks stand as those of a VTIMEZONE, in the middle of each month."""
-    standard, summer = _latest(described, "STANDARD"), _latest(described, "DAYLIGHT")
-    base = standard or summer
-    if base is None:
-        return False
-    for month in _MONTHS:
-        there = ZoneInfo(zone).utcoffset(datetime(at.year, month, 15, 12, tzinfo=UTC))
-        wanted = base
-        if standard is not None and summer is not None:
-            begins, ends = _month(summer), _month(standard)
-            if month in (begins, ends):
-                continue
-            in_summer = begins < month < ends if begins < ends else not ends < month < begins
-            wanted = summer if in_summer else standard
-        if there != _offset(wanted):
-            return False
-    return True
-
-
-def _latest(described: Any, kind: str) -> Any:
-    """Return the rule of a kind that holds now, ``None`` where it has ended or there is none."""
-    found = [each for each in described.walk(kind) if "DTSTART" in each]
-    going = [each for each in found if "UNTIL" not in each.get("RRULE", {})]
-    return max(going, key=lambda each: each["DTSTART"].dt, default=None)
-
-
-def _month(rule: Any) -> int:
-    months = rule.get("RRULE", {}).get("BYMONTH", [])
-    return int(months[0]) if months else int(rule["DTSTART"].dt.month)
-
-
-def _offset(rule: Any) -> timedelta | None:
-    to = rule.get("TZOFFSETTO")
-    return getattr(to, "td", None)

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from itertools import pairwise
+from typing import Final
+from zoneinfo import ZoneInfo
 
 from gpulease.errors import GPULeaseError
-from gpulease.policy.calendar.local_time import span, zone_of
-from gpulease.policy.calendar.repetition import MAX_OCCURRENCES, dates
+from gpulease.policy.calendar.local_time import span, wall_clock, zone_of
+from gpulease.policy.calendar.repetition import dates
+
+#: Before everything that is reserved.
+_EVER: Final = datetime(1900, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
@@ -71,8 +76,20 @@ class Expanded:
     missed: tuple[datetime, ...] = ()
 
 
-def expand(calendar: Calendar, closures: Sequence[Closure] = ()) -> Expanded:
+def expand(
+    calendar: Calendar,
+    closures: Sequence[Closure] = (),
+    *,
+    made: datetime = _EVER,
+    now: datetime = _EVER,
+) -> Expanded:
     """Return every occurrence of a calendar.
+
+    Args:
+        calendar: what is expanded.
+        closures: what they meet is left out.
+        made: when it was reserved; what was over by then is left out.
+        now: a repetition reaches so many months from then (``repetition``).
 
     Raises:
         GPULeaseError: ``bad_calendar`` (422).
@@ -86,27 +103,39 @@ def expand(calendar: Calendar, closures: Sequence[Closure] = ()) -> Expanded:
             next_step="For a window over midnight write the end with its date.",
             status=422,
         )
-    found, cut = dates(calendar.start, calendar.repeat, zone)
     length = calendar.end - calendar.start
-    originals = {*found, *calendar.also}
-    missed = [at for at in calendar.without if at not in originals]
     changed = {each.original: each for each in calendar.changed}
-    missed += [at for at in changed if at not in originals]
+    since = wall_clock(made, zone) - length
+    since = min([since, *(each.original for each in calendar.changed if _ends(each, zone) > made)])
+    found, cut = dates(
+        calendar.start, calendar.repeat, zone, since=since, now=wall_clock(now, zone)
+    )
+    originals = {*found, *calendar.also}
+    named = (*calendar.without, *changed)
+    missed = [at for at in named if at not in originals and at >= since]
     skipped: list[tuple[datetime, str]] = []
     occurrences: set[Occurrence] = set()
     for original in sorted(originals.difference(calendar.without)):
         other = changed.get(original, Changed(original, original, original + length))
         if other.start is None or other.end is None:
             continue
+        one = Occurrence(original, *span(other.start, other.end, zone))
+        if one.end <= made:
+            continue
         closed = closure_of(other.start, other.end, closures)
         if closed is not None:
             skipped.append((other.start, closed.title or "closed"))
             continue
-        occurrences.add(Occurrence(original, *span(other.start, other.end, zone)))
+        occurrences.add(one)
     ordered = sorted(occurrences, key=lambda each: (each.start, each.original))
     _refuse_overlap(ordered)
-    cut = cut or len(ordered) > MAX_OCCURRENCES
-    return Expanded(tuple(ordered[:MAX_OCCURRENCES]), tuple(skipped), cut, tuple(sorted(missed)))
+    return Expanded(tuple(ordered), tuple(skipped), cut, tuple(sorted(missed)))
+
+
+def _ends(changed: Changed, zone: ZoneInfo) -> datetime:
+    if changed.start is None or changed.end is None:
+        return _EVER
+    return span(changed.start, changed.end, zone)[1]
 
 
 def closure_of(start: datetime, end: datetime, closures: Sequence[Closure]) -> Closure | None:

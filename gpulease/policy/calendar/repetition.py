@@ -1,16 +1,15 @@
 """How a window repeats: an RFC 5545 rule, of the kinds that a timetable has.
 
-Owns which rules are taken and how far they reach.  dateutil expands them.  It looks for the next
-date without a bound of its own (``FREQ=MONTHLY;BYMONTH=2;BYMONTHDAY=30`` finds none before the year
-9999), so a rule that a person wrote is expanded in a process that can be ended:
-``service.expansion``.
+dateutil expands the rules.  It looks for the next date without a bound of its own
+(``FREQ=MONTHLY;BYMONTH=2;BYMONTHDAY=30`` finds none before the year 9999), so a rule that a person
+wrote is expanded in a process that can be ended: ``service.reservations.expansion``.
 """
 
 from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, time
-from itertools import islice, takewhile
+from itertools import chain, takewhile
 from typing import Final
 from zoneinfo import ZoneInfo
 
@@ -20,9 +19,9 @@ from dateutil.rrule import rrule, rrulestr
 from gpulease.errors import GPULeaseError
 from gpulease.policy.calendar.local_time import wall_clock
 
-#: A repetition is cut to so many months from its start before it is expanded ...
+#: A repetition is cut to so many months from the present, or from a later start ...
 MAX_MONTHS: Final = 18
-#: ... and to so many dates.
+#: ... and to so many dates that are to come.
 MAX_OCCURRENCES: Final = 400
 _FREQUENCIES = ("DAILY", "WEEKLY", "MONTHLY")
 _DAY = r"[+-]?[1-5]?(?:MO|TU|WE|TH|FR|SA|SU)"
@@ -66,38 +65,56 @@ def repetition(text: str) -> str:
     return ";".join(f"{name}={parts[name]}" for name in _PARTS if name in parts)
 
 
-def dates(start: datetime, rule: str, zone: ZoneInfo) -> tuple[list[datetime], bool]:
-    """Return the wall clock times that a kept rule names, and whether it was cut.
+def dates(
+    start: datetime,
+    rule: str,
+    zone: ZoneInfo,
+    *,
+    since: datetime = datetime.min,
+    now: datetime = datetime.min,
+) -> tuple[list[datetime], bool]:
+    """Return the wall clock times that a kept rule names from ``since`` on, and whether it was cut.
 
-    May look for years where a rule names no date: see the module.
+    It reaches ``MAX_MONTHS`` from ``now``, or from ``start`` where that is later.  May look for
+    years where a rule names no date: see the module.
 
     Raises:
         GPULeaseError: ``bad_calendar`` (422): the rule cannot be read or names no date.
     """
     if not rule:
         return [start], False
-    limit = start + relativedelta(months=MAX_MONTHS)
+    limit = max(start, now) + relativedelta(months=MAX_MONTHS)
     read, until = _read(rule, start), _until(rule, zone)
     last = limit if until is None else min(until, limit)
-    found = list(islice(takewhile(lambda at: at <= last, read), MAX_OCCURRENCES + 1))
-    if not found:
+    within = takewhile(lambda at: at <= last, read)
+    _refuse_other_start(start, next(within, None), rule)
+    every, ahead = [], 0
+    for at in chain([start], within):
+        ahead += at >= now
+        if ahead > MAX_OCCURRENCES:
+            break
+        every.append(at)
+    cut = ahead > MAX_OCCURRENCES or (until is not None and until > limit)
+    cut = cut or (until is None and _counts_beyond(rule, len(every)))
+    return [at for at in every if at >= since], cut
+
+
+def _refuse_other_start(start: datetime, first: datetime | None, rule: str) -> None:
+    if first is None:
         raise _bad_rule(rule)
-    if found[0] != start:
+    if first != start:
         raise GPULeaseError(
             "bad_calendar",
             f"The first date, {start:%a %d %b %Y}, is none that the repetition names.",
-            next_step=f"Begin on {found[0]:%a %d %b %Y}, or change the repetition.",
-            numbers={"first": found[0].isoformat(timespec="minutes")},
+            next_step=f"Begin on {first:%a %d %b %Y}, or change the repetition.",
+            numbers={"first": first.isoformat(timespec="minutes")},
             status=422,
         )
-    endless = until is None and "COUNT=" not in rule
-    cut = len(found) > MAX_OCCURRENCES or endless or (until is not None and until > limit)
-    return found[:MAX_OCCURRENCES], cut or _counts_beyond(rule, len(found))
 
 
 def _counts_beyond(rule: str, found: int) -> bool:
     match = re.search(r"COUNT=(\d+)", rule)
-    return match is not None and int(match[1]) > found
+    return match is None or int(match[1]) > found
 
 
 def _read(rule: str, start: datetime) -> rrule:

@@ -19,14 +19,19 @@ def expanded_anew(
     """Return a reservation with its windows as they come out now, itself where nothing changes.
 
     A window that has begun stays as it was.  One that a closure left out comes back only if it
-    ``fits`` beside what was reserved meanwhile.
+    ``fits`` beside what was reserved meanwhile.  None is added after the last one that was reserved
+    or left out.
     """
     there = {each.original for each in before.occurrences}
+    last = max([*there, *(at for at, _ in before.closed)], default=before.calendar.start)
     begun = [each for each in before.occurrences if each.start <= now]
-    ahead = [o for o in found.occurrences if o.start > now and o not in begun]
+    ahead = [
+        o for o in found.occurrences if o.start > now and o not in begun and o.original <= last
+    ]
     taken = [each for each in ahead if each.original not in there and not fits(each)]
     occurrences = (*begun, *(each for each in ahead if each not in taken))
-    closed = tuple(sorted([*found.skipped, *((each.original, _TAKEN) for each in taken)]))
+    skipped = (each for each in found.skipped if each[0] <= last)
+    closed = tuple(sorted([*skipped, *((each.original, _TAKEN) for each in taken)]))
     if (occurrences, closed) == (before.occurrences, before.closed):
         return before
     return replace(before, occurrences=occurrences, closed=closed, version=before.version + 1)

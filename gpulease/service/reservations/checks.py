@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from gpulease.errors import GPULeaseError
-from gpulease.policy.calendar import Expanded
+from gpulease.policy.calendar import Calendar, Closure, Expanded
 from gpulease.policy.calendar.reservation import Reservation
 from gpulease.policy.capacity.devices import in_service
 from gpulease.policy.capacity.growth import promised
@@ -18,10 +17,21 @@ from gpulease.policy.reservations.feasibility import Pool
 from gpulease.policy.reservations.seats import effective
 from gpulease.policy.reservations.shortage import Shortage, shortage
 from gpulease.service.hubs.api import HubUnreachableError
-from gpulease.service.reservations.expansion import expanded
+from gpulease.service.reservations.expansion import Wanted, expanded
 from gpulease.service.reservations.notes import notes_of
+from gpulease.service.workers import Workers
 
 log = logging.getLogger(__name__)
+
+
+@dataclass
+class Known:
+    """What one person's calendars were expanded to, or why they could not be."""
+
+    whose: str
+    found: dict[tuple[Calendar, tuple[Closure, ...]], Expanded | GPULeaseError] = field(
+        default_factory=dict
+    )
 
 
 @dataclass(frozen=True)
@@ -46,6 +56,7 @@ class Checks:
         policy: the document in force.
         snapshot: what is known now.
         members: gives the names of a group's members.
+        workers: where what people wrote is worked out.
     """
 
     def __init__(
@@ -53,13 +64,45 @@ class Checks:
         policy: Callable[[], PolicyDocument],
         snapshot: Callable[[], Snapshot],
         members: Callable[[str], Awaitable[Sequence[str]]],
+        workers: Workers,
     ) -> None:
+        self._workers = workers
         self._policy = policy
         self._snapshot = snapshot
         self._members = members
 
+    async def known(self, whose: str, every: Sequence[Reservation]) -> Known:
+        """Expand the calendars of reservations, before others have to wait for it.
+
+        Raises:
+            GPULeaseError: ``too_many_requests``.
+        """
+        now, closures = self._snapshot().now, self._policy().reservations.closures
+        wanted = [Wanted(each.calendar, closures, each.created, now) for each in every]
+        found = await expanded(self._workers, whose, wanted)
+        pairs = zip(wanted, found, strict=True)
+        return Known(whose, {(each.calendar, closures): one for each, one in pairs})
+
+    async def expanded(self, wanted: Reservation, known: Known) -> Expanded:
+        """Return the occurrences of a reservation's calendar.
+
+        Raises:
+            GPULeaseError: ``bad_calendar``.
+        """
+        key = wanted.calendar, self._policy().reservations.closures
+        if key not in known.found:  # the reservation, or the closures, were changed meanwhile
+            known.found |= (await self.known(known.whose, [wanted])).found
+        found = known.found[key]
+        if isinstance(found, GPULeaseError):
+            raise found
+        return found
+
     async def checked(
-        self, wanted: Reservation, before: Reservation | None, others: Iterable[Reservation]
+        self,
+        wanted: Reservation,
+        before: Reservation | None,
+        others: Iterable[Reservation],
+        known: Known,
     ) -> Outcome:
         """Return a reservation with its windows, if it fits beside the others.
 
@@ -67,28 +110,30 @@ class Checks:
             wanted: what it would be.
             before: what it is now, where it is changed.
             others: what is reserved besides; the one that is changed may be among them.
+            known: who makes it, and calendars that were expanded already.
 
         Raises:
             GPULeaseError: ``capacity_unknown``, ``bad_calendar``, ``reservation_refused``,
                 ``reservation_conflict``.
         """
         policy = self._policy()
-        found = await expanded(wanted.calendar, policy.reservations.closures)
+        found = await self.expanded(wanted, known)
         whole = replace(wanted, occurrences=found.occurrences, closed=found.skipped)
         others, pools, now = list(others), self.firm(), self._snapshot().now
-        await asyncio.to_thread(
-            booking.check, whole, others, policy, pools=pools, now=now, before=before
-        )
+        await self._workers.thread(
+            known.whose, booking.check, whole, others, policy,
+            pools=pools, now=now, before=before,
+        )  # fmt: skip
         roster = await self._roster(whole.group)
         short = self._short(whole, others, pools, whole.named or roster or ())
         return Outcome(whole, found, short=short, notes=tuple(notes_of(whole, found, roster)))
 
-    async def fits(self, whole: Reservation, others: Iterable[Reservation]) -> bool:
+    async def fits(self, whole: Reservation, others: Iterable[Reservation], known: Known) -> bool:
         """Tell whether a reservation could be made anew, with the windows that it has."""
         others, pools, now = list(others), self.firm(), self._snapshot().now
         try:
-            await asyncio.to_thread(
-                booking.check, whole, others, self._policy(), pools=pools, now=now
+            await self._workers.thread(
+                known.whose, booking.check, whole, others, self._policy(), pools=pools, now=now
             )
         except GPULeaseError:
             return False

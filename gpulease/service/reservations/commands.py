@@ -1,14 +1,16 @@
 """The reservations of the site: how they come and change, and the windows that count now.
 
-Owns the order "checked, stored, then true", one change at a time.  Refuses to decide what fits
-(``policy.reservations``), who may (``reservation_rights``), and to know HTTP.
+The order is "checked, stored, then true", one change at a time.  What a person's input sizes is
+worked out before the others have to wait.  What fits is decided in ``policy.reservations``, who may
+in ``reservations.rights``.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -20,8 +22,7 @@ from gpulease.policy.reservations import booking
 from gpulease.policy.reservations.changes import changes_of
 from gpulease.service.hubs.auth import Asker
 from gpulease.service.notices.notify import Notice
-from gpulease.service.reservations.checks import Checks, Outcome
-from gpulease.service.reservations.expansion import expanded
+from gpulease.service.reservations.checks import Checks, Known, Outcome
 from gpulease.service.reservations.rights import Rights, may_not
 from gpulease.service.rounds.ledger import Ledger
 from gpulease.service.schemas.reservation_bodies import (
@@ -32,6 +33,7 @@ from gpulease.service.schemas.reservation_bodies import (
     id_of,
     made,
 )
+from gpulease.service.workers import Workers
 from gpulease.store import key_reused
 from gpulease.store.reservations import ReservationEvent, drop
 from gpulease.texts import Text, joined
@@ -52,6 +54,7 @@ class Reservations:
         changed: called after a change, so that a plan is made.
         tell: called with what the people of a reservation have to know.
         members: gives the names of a group's members.
+        workers: where what people wrote is worked out.
     """
 
     def __init__(
@@ -63,13 +66,14 @@ class Reservations:
         *,
         tell: Callable[[Notice], None],
         members: Callable[[str], Awaitable[Sequence[str]]],
+        workers: Workers,
     ) -> None:
         self._ledger = ledger
         self._policy = policy
         self._snapshot = snapshot
         self._changed = changed
         self._tell = tell
-        self.checks = Checks(policy, snapshot, members)
+        self.checks = Checks(policy, snapshot, members, workers)
         self.rights = Rights(policy)
         self.lock = asyncio.Lock()
         self._known: dict[str, Reservation] = {}
@@ -130,21 +134,25 @@ class Reservations:
             GPULeaseError: ``may_not_reserve`` (403), ``name_taken`` (409), ``bad_calendar``,
                 ``reservation_refused`` (422), ``reservation_conflict`` (409), ``key_reused`` (422).
         """
-        async with self.lock:
-            return await self._book(asker, body, key)
-
-    async def _book(self, asker: Asker, body: ReservationBody, key: str) -> tuple[Outcome, bool]:
         self.rights.allow(asker, body)
+        blank = made(body, "", asker.name, self._snapshot().now)
+        known = await self.checks.known(asker.name, [blank])
+        async with self.lock:
+            return await self._book(asker, body, key, known)
+
+    async def _book(
+        self, asker: Asker, body: ReservationBody, key: str, known: Known
+    ) -> tuple[Outcome, bool]:
         reservation_id = id_of(asker.name, key, body)
-        for known in self._known.values() if key else ():
-            if known.id[:OF_KEY] != reservation_id[:OF_KEY]:
+        for each in self._known.values() if key else ():
+            if each.id[:OF_KEY] != reservation_id[:OF_KEY]:
                 continue
-            if known.id != reservation_id:
+            if each.id != reservation_id:
                 raise key_reused()
-            return Outcome(known, Expanded(known.occurrences)), False
+            return Outcome(each, Expanded(each.occurrences)), False
         self._refuse_name(body.group, body.name)
         wanted = made(body, reservation_id, asker.name, self._snapshot().now)
-        outcome = await self.checks.checked(wanted, None, self.all())
+        outcome = await self.checks.checked(wanted, None, self.all(), known)
         await self.save(None, outcome.reservation, asker.name, "booked")
         return outcome, True
 
@@ -154,11 +162,16 @@ class Reservations:
         Raises:
             GPULeaseError: those of ``book``, ``no_such_reservation``, ``reservation_changed``.
         """
+        before, now = self.manageable(asker, reservation_id), self._snapshot().now
+        self.rights.keep_to_their_hub(asker, body, before)
+        known = await self.checks.known(asker.name, [changed(before, body, now)])
         async with self.lock:
-            return await self._change(asker, reservation_id, body)
+            before = self.manageable(asker, reservation_id)
+            return await self._change(asker, before, body, now, known)
 
-    async def _change(self, asker: Asker, reservation_id: str, body: ChangeBody) -> Outcome:
-        before = self.manageable(asker, reservation_id)
+    async def _change(
+        self, asker: Asker, before: Reservation, body: ChangeBody, now: datetime, known: Known
+    ) -> Outcome:
         if body.base_version not in (None, before.version):
             raise GPULeaseError(
                 "reservation_changed",
@@ -168,8 +181,8 @@ class Reservations:
                 status=409,
             )
         self.rights.keep_to_their_hub(asker, body, before)
-        wanted = changed(before, body, self._snapshot().now)
-        outcome = await self.checks.checked(wanted, before, self.all())
+        wanted = changed(before, body, now)
+        outcome = await self.checks.checked(wanted, before, self.all(), known)
         after = replace(outcome.reservation, version=before.version + 1)
         what = changes_of(before, after, self._snapshot().now)
         await self.save(before, after, asker.name, "changed", what)
@@ -198,6 +211,7 @@ class Reservations:
         asker: Asker,
         bodies: Sequence[ReservationBody],
         gone: Collection[Reservation] = (),
+        known: Known | None = None,
     ) -> list[Outcome]:
         """Say of several reservations whether they would fit, one after the other; nothing is done.
 
@@ -205,22 +219,23 @@ class Reservations:
             asker: who would make or change them.
             bodies: what they would be.
             gone: what would be cancelled before.
+            known: what ``known`` gave for them.
 
         Raises:
             GPULeaseError: ``may_not_reserve``, and ``bad_calendar`` of what cannot be read.
         """
-        _refuse_twice(bodies)
+        known = known or await self.known(asker, bodies)
         there = [each for each in self.all() if each not in gone]
-        found = await self._one_by_one(asker, bodies, there, {})
+        found = await self._one_by_one(asker, bodies, there, {}, known)
         moving = {x.id: x for each in bodies if (x := self.named(each.group, each.name))}
         if len(moving) < 2 or all(each.problem is None for each in found):
             return found
         # Labs that change places are in each other's way, one after the other.
-        together = await self._one_by_one(asker, bodies, there, moving)
+        together = await self._one_by_one(asker, bodies, there, moving, known)
         after = [each.reservation for each in together]
         rest = [each for each in there if each.id not in moving]
         fits = all(each.problem is None for each in together) and all(
-            [await self.checks.fits(each, [*rest, *after]) for each in after]
+            [await self.checks.fits(each, [*rest, *after], known) for each in after]
         )
         return together if fits else found
 
@@ -230,33 +245,55 @@ class Reservations:
         bodies: Sequence[ReservationBody],
         there: Sequence[Reservation],
         moving: Collection[str],
+        known: Known,
     ) -> list[Outcome]:
         """Check each beside those before it, and beside those that are there and not ``moving``."""
         found, there = [], [each for each in there if each.id not in moving]
         for number, body in enumerate(bodies):
-            try:
-                outcome = await self._check(asker, body, f"check-{number}", there)
-            except GPULeaseError as error:
-                raise _of(body.name, error) if len(bodies) > 1 else error from None
+            with _named(body, bodies):
+                outcome = await self._check(asker, body, f"check-{number}", there, known)
             if outcome.problem is None:
                 rest = [each for each in there if each.id != outcome.reservation.id]
                 there = [*rest, outcome.reservation]
             found.append(outcome)
         return found
 
-    async def _check(
-        self, asker: Asker, body: ReservationBody, new_id: str, there: Sequence[Reservation]
-    ) -> Outcome:
+    async def known(self, asker: Asker, bodies: Sequence[ReservationBody]) -> Known:
+        """Expand the calendars of what somebody may reserve.
+
+        Raises:
+            GPULeaseError: ``may_not_reserve``, and ``bad_calendar`` of what cannot be read.
+        """
+        _refuse_twice(bodies)
+        wanted = []
+        for body in bodies:
+            with _named(body, bodies):
+                wanted.append(self._wanted(asker, body, "")[0])
+        return await self.checks.known(asker.name, wanted)
+
+    def _wanted(
+        self, asker: Asker, body: ReservationBody, new_id: str
+    ) -> tuple[Reservation, Reservation | None]:
+        """Return what a body makes, and the reservation of its name that is there."""
         before, now = self.named(body.group, body.name), self._snapshot().now
         self.rights.allow(asker, body, before)
         if before is None:
-            wanted = made(body, new_id, asker.name, now)
-        else:
-            wanted = changed(before, body, now)
+            return made(body, new_id, asker.name, now), None
+        return changed(before, body, now), before
+
+    async def _check(
+        self,
+        asker: Asker,
+        body: ReservationBody,
+        new_id: str,
+        there: Sequence[Reservation],
+        known: Known,
+    ) -> Outcome:
+        wanted, before = self._wanted(asker, body, new_id)
         try:
-            return await self.checks.checked(wanted, before, there)
+            return await self.checks.checked(wanted, before, there, known)
         except GPULeaseError as error:
-            occurrences = await expanded(wanted.calendar, self._policy().reservations.closures)
+            occurrences = await self.checks.expanded(wanted, known)
             return Outcome(replace(wanted, closed=occurrences.skipped), occurrences, error)
 
     async def bring(
@@ -274,9 +311,12 @@ class Reservations:
         Raises:
             GPULeaseError: those of ``check``, ``no_such_reservation``, and of the store.
         """
+        for reservation_id in cancel:
+            self.manageable(asker, reservation_id)
+        known = await self.known(asker, bodies) if bodies else None
         async with self.lock:
             gone = [self.manageable(asker, each) for each in cancel]
-            found = await self.check(asker, bodies, gone) if bodies else []
+            found = await self.check(asker, bodies, gone, known) if bodies else []
             if dry_run or any(each.problem is not None for each in found):
                 return found, False
             for each in gone:
@@ -374,11 +414,18 @@ def _refuse_twice(bodies: Sequence[ReservationBody]) -> None:
         )
 
 
-def _of(name: str, error: GPULeaseError) -> GPULeaseError:
-    return GPULeaseError(
-        error.reason,
-        joined(f"{name}:", error.sentence),
-        next_step=error.next_step,
-        numbers=error.numbers,
-        status=error.status,
-    )
+@contextmanager
+def _named(body: ReservationBody, bodies: Sequence[ReservationBody]) -> Iterator[None]:
+    """Say of several reservations which one is refused."""
+    try:
+        yield
+    except GPULeaseError as error:
+        if len(bodies) == 1:
+            raise
+        raise GPULeaseError(
+            error.reason,
+            joined(f"{body.name}:", error.sentence),
+            next_step=error.next_step,
+            numbers=error.numbers,
+            status=error.status,
+        ) from None

@@ -1,80 +1,139 @@
-"""Works a person's repetition out in a process of its own, which is ended when it takes too long.
+"""Works a person's repetitions and calendars out in a process of its own.
 
-dateutil looks for the next date without a bound, and a thread that it keeps busy cannot be stopped.
+dateutil looks for the next date without a bound, icalendar for the clocks of a zone, and a thread
+that they keep busy cannot be stopped.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 import sys
-from typing import Any
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any, Final
 
 from gpulease.errors import GPULeaseError
 from gpulease.policy.calendar import Calendar, Closure, Expanded, codec, expand
+from gpulease.policy.calendar.ics_read import Read, from_ics, refuse_large
+from gpulease.service.workers import Workers
 
-#: Seconds that a repetition may take; an ordinary one takes a tenth, most of it Python's start.
-LIMIT = 5.0
+_MODULE: Final = "gpulease.service.reservations.expansion"
+#: Seconds that repetitions may take; ordinary ones take a tenth, most of it Python's start.
+LIMIT: Final = 5.0
+#: Seconds that a calendar may take; one of the most events takes a quarter.
+CALENDAR_LIMIT: Final = 10.0
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A calendar to be expanded: the arguments of ``expand``."""
+
+    calendar: Calendar
+    closures: tuple[Closure, ...]
+    made: datetime
+    now: datetime
 
 
 async def expanded(
-    calendar: Calendar, closures: tuple[Closure, ...] = (), *, limit: float = LIMIT
-) -> Expanded:
-    """Return the occurrences of a calendar.
+    workers: Workers, whose: str, every: Sequence[Wanted], *, limit: float = LIMIT
+) -> list[Expanded | GPULeaseError]:
+    """Return the occurrences of calendars, or why one has none.
 
     Raises:
-        GPULeaseError: ``bad_calendar``, also for a repetition that cannot be worked out in time.
+        GPULeaseError: ``too_many_requests``.
     """
-    if not calendar.repeat:
-        return expand(calendar, closures)
-    asked = {
-        "calendar": codec.calendar_to_json(calendar),
-        "closures": codec.closures_to_json(closures),
-    }
-    found = await _asked_of_process(json.dumps(asked).encode(), limit)
-    if "problem" in found:
-        raise GPULeaseError.from_problem(found["problem"])
-    return codec.expanded_from_json(found)
+    if not any(each.calendar.repeat for each in every):
+        return list(map(_expanded, every))
+    asked = {"expand": [_to_json(each) for each in every]}
+    found = [
+        GPULeaseError.from_problem(each["problem"])
+        if "problem" in each
+        else codec.expanded_from_json(each)
+        for each in await workers.process(whose, _MODULE, asked, limit=limit)
+    ]
+    return found + [_too_long() for _ in every[len(found) :]]
 
 
-async def _asked_of_process(question: bytes, limit: float) -> dict[str, Any]:
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-I", "-m", "gpulease.service.reservations.expansion"),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        env={},  # it needs no secret
-    )
-    try:
-        async with asyncio.timeout(limit):
-            answer, _ = await process.communicate(question)
-    except TimeoutError:
+async def calendar_read(workers: Workers, whose: str, text: str, now: datetime, zone: str) -> Read:
+    """Return what an iCalendar holds.
+
+    Raises:
+        GPULeaseError: ``bad_calendar``, ``too_many_requests``.
+    """
+    refuse_large(text)
+    asked = {"read": {"text": text, "now": now.isoformat(), "zone": zone}}
+    found = await workers.process(whose, _MODULE, asked, limit=CALENDAR_LIMIT)
+    if not found:
         raise GPULeaseError(
             "bad_calendar",
-            "The repetition names no date that could be found in time.",
-            next_step="Write a simpler one, such as FREQ=WEEKLY;COUNT=12.",
+            "The calendar could not be read in time.",
+            next_step="Export a shorter time, or write the reservations as YAML.",
             status=422,
-        ) from None
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
-        await process.wait()
-    found: dict[str, Any] = json.loads(answer)
-    return found
+        )
+    if "problem" in found[0]:
+        raise GPULeaseError.from_problem(found[0]["problem"])
+    return Read(**found[0])
+
+
+def _expanded(wanted: Wanted) -> Expanded | GPULeaseError:
+    try:
+        return expand(wanted.calendar, wanted.closures, made=wanted.made, now=wanted.now)
+    except GPULeaseError as error:
+        return error
+
+
+def _too_long() -> GPULeaseError:
+    return GPULeaseError(
+        "bad_calendar",
+        "The repetition names no date that could be found in time.",
+        next_step="Write a simpler one, such as FREQ=WEEKLY;COUNT=12.",
+        status=422,
+    )
+
+
+def _to_json(wanted: Wanted) -> dict[str, Any]:
+    return {
+        "calendar": codec.calendar_to_json(wanted.calendar),
+        "closures": codec.closures_to_json(wanted.closures),
+        "made": wanted.made.isoformat(),
+        "now": wanted.now.isoformat(),
+    }
+
+
+def _from_json(record: dict[str, Any]) -> Wanted:
+    return Wanted(
+        codec.calendar_from_json(record["calendar"]),
+        codec.closures_from_json(record["closures"]),
+        datetime.fromisoformat(record["made"]),
+        datetime.fromisoformat(record["now"]),
+    )
+
+
+def _answers(asked: dict[str, Any]) -> Iterable[dict[str, Any]]:
+    for each in asked.get("expand", ()):
+        found = _expanded(_from_json(each))
+        yield _problem(found) if isinstance(found, GPULeaseError) else codec.expanded_to_json(found)
+    if read := asked.get("read"):
+        try:
+            now = datetime.fromisoformat(read["now"])
+            yield asdict(from_ics(read["text"], now, read["zone"]))
+        except GPULeaseError as error:
+            yield _problem(error)
+
+
+def _problem(error: GPULeaseError) -> dict[str, Any]:
+    return {"problem": error.to_problem()}
 
 
 def main() -> None:
-    """Answer the one question that stands on the standard input."""
+    """Answer the one question that stands on the standard input, a line for each part of it."""
     asked = json.load(sys.stdin)
-    try:
-        found = expand(
-            codec.calendar_from_json(asked["calendar"]),
-            codec.closures_from_json(asked["closures"]),
-        )
-        answer = codec.expanded_to_json(found)
-    except GPULeaseError as error:
-        answer = {"problem": error.to_problem()}
-    json.dump(answer, sys.stdout)
+    with contextlib.suppress(MemoryError):  # no answer: it is too much
+        for each in _answers(asked):
+            sys.stdout.write(f"{json.dumps(each)}\n")
+            sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from gpulease.service.hubs.api import HubUnreachableError
 from gpulease.service.notices.notify import Notice
 from gpulease.service.reservations.commands import Reservations
 from gpulease.service.rounds.ledger import Ledger
+from gpulease.service.workers import Workers
 from gpulease.store.reservations import ReservationEvent, events, note
 
 log = logging.getLogger(__name__)
@@ -42,6 +43,7 @@ class ReservationWatch:
         policy: the document in force.
         snapshot: what is known now.
         tell: called with what the people of a reservation have to know.
+        workers: where calendars are expanded.
     """
 
     def __init__(
@@ -50,8 +52,11 @@ class ReservationWatch:
         ledger: Ledger,
         policy: Callable[[], PolicyDocument],
         snapshot: Callable[[], Snapshot],
+        *,
         tell: Callable[[Notice], None],
+        workers: Workers,
     ) -> None:
+        self._workers = workers
         self._reservations = reservations
         self._ledger = ledger
         self._policy = policy
@@ -157,7 +162,10 @@ class ReservationWatch:
     async def _expand_again(self, before: Reservation, closures: tuple[Closure, ...]) -> None:
         try:
             # It was worked out in time when it was made, so this ends.
-            found = await asyncio.to_thread(expand, before.calendar, closures)
+            found = await self._workers.thread(
+                "", expand, before.calendar, closures,
+                made=before.created, now=self._snapshot().now,
+            )  # fmt: skip
         except GPULeaseError as error:  # it stays as it is
             log.warning("%s cannot be expanded again: %s", before.name, error.sentence)
             return

@@ -6,16 +6,17 @@ know who asks, and leases.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from functools import cache
 from http import HTTPStatus
 from typing import Any, TypeVar, cast
 
 from pydantic import TypeAdapter, ValidationError
 from tornado.http1connection import HTTP1Connection
-from tornado.web import HTTPError, RequestHandler, stream_request_body
+from tornado.web import Finish, HTTPError, RequestHandler, stream_request_body
 
 from gpulease.errors import PROBLEM_TYPE, GPULeaseError
 from gpulease.service.languages import answer_in, language_of, problem_in
@@ -61,7 +62,8 @@ class Answers(RequestHandler):
     body_max = BODY_MAX
     as_page = False  # pages answer a refusal in words, everything else as a problem
     may_be_framed = False  # the hub shows it inside a page of its own
-    _refused = False
+    _refused = _gone = False
+    _work: asyncio.Future[Any] | None = None
 
     @property
     def services(self) -> Services:
@@ -153,6 +155,24 @@ class Answers(RequestHandler):
         """Return the token of the ``Authorization`` header, ``""`` for none."""
         scheme, _, token = self.request.headers.get("Authorization", "").partition(" ")
         return token.strip() if scheme.lower() == "bearer" else ""
+
+    async def unless_gone(self, work: Coroutine[Any, Any, M]) -> M:
+        """Return what some work gives that changes nothing; it ends when its asker hangs up."""
+        task: asyncio.Future[M] = asyncio.ensure_future(work)
+        self._work = task
+        try:
+            return await task
+        except asyncio.CancelledError:
+            if self._gone:
+                raise Finish from None  # nobody reads the answer
+            raise
+
+    def on_connection_close(self) -> None:
+        """End what was worked out for whoever has hung up."""
+        super().on_connection_close()
+        self._gone = True
+        if self._work is not None:
+            self._work.cancel()
 
     def parse(self, model: type[M]) -> M:
         """Return the body as ``model``.

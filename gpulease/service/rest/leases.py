@@ -144,7 +144,8 @@ class Why(BaseHandler):
         """Answer a page of what was decided about a lease, newest first."""
         query = self.query(PageQuery)
         lease = await self.services.history.one(self.asker, lease_id)
-        items, total = await decisions(self.services.ledger, lease.id, query.offset, query.limit)
+        services, who = self.services, self.asker.name
+        items, total = await decisions(services.ledger, services.workers, who, lease.id, query)
         self.answer_page(items, total, query)
 
 

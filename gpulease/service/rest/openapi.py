@@ -5,6 +5,8 @@ Owns the form of an OpenAPI 3.1 document, and which refusals every request may m
 
 from __future__ import annotations
 
+import asyncio
+import json
 import re
 from collections.abc import Iterable
 from typing import Any, Final
@@ -19,6 +21,7 @@ from gpulease.service.rest.base import BaseHandler
 from gpulease.service.rest.operations import Operation, Text
 from gpulease.service.rest.scopes import PUBLIC
 from gpulease.service.schemas.shapes import Problem
+from gpulease.service.workers import Workers
 
 _REF: Final = "#/components/schemas/{model}"
 _PARAMETERS: Final[dict[str, dict[str, Any]]] = {
@@ -32,6 +35,23 @@ _KEY: Final = {
     "description": "A repeat with the same key is the same request.",
     "schema": {"type": "string", "maxLength": KEY_MAX},
 }
+
+
+class Description:
+    """The document as text: made once, when somebody asks first, for it takes long."""
+
+    def __init__(self, prefix: str, operations: Iterable[Operation]) -> None:
+        self._prefix, self._operations = prefix, operations
+        self._made: asyncio.Future[str] | None = None
+
+    async def text(self, workers: Workers) -> str:
+        """Return it; whoever asks while it is made waits for the same one."""
+        if self._made is None:
+            self._made = asyncio.ensure_future(workers.thread("openapi.json", self._make))
+        return await asyncio.shield(self._made)
+
+    def _make(self) -> str:
+        return json.dumps(description(self._prefix, self._operations))
 
 
 def description(prefix: str, operations: Iterable[Operation]) -> dict[str, Any]:

@@ -5,7 +5,6 @@ Owns who may see whose: everybody their own, who leads a group all of its projec
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
@@ -66,10 +65,11 @@ class Usage(BaseHandler):
             for use in present(snapshot)
             if users is None or use.user in users or use.project in (projects or ())
         ]
-        # Seconds of work, of a year: not the event loop's.
         by = query.by.split(",")
         parts = snapshot.policy.parts
-        rows = await asyncio.to_thread(sums, found, since, until, by, zone, parts=parts)
+        rows = await self.services.workers.thread(
+            self.asker.name, sums, found, since, until, by, zone, parts=parts
+        )
         return since, until, rows
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,7 +10,9 @@ from gpulease.policy.calendar import ics
 from gpulease.policy.calendar.ics_read import MAX_TEXT
 from gpulease.policy.reservations import booking
 from gpulease.policy.reservations.attendance import as_csv
+from gpulease.service.hubs.auth import SCOPE_RESERVE
 from gpulease.service.reservations.checks import Outcome
+from gpulease.service.reservations.expansion import calendar_read
 from gpulease.service.reservations.views import LISTED, reservation_view
 from gpulease.service.rest.base import BaseHandler
 from gpulease.service.rest.operations import Text, answers
@@ -90,7 +91,7 @@ class ReservationList(_Handler):
         ]
         self.answer_page(items, len(found), query)
 
-    @needs_scope(ACCESS)
+    @needs_scope(SCOPE_RESERVE)
     @answers(
         {201: ReservationView, 200: ReservationView},
         body=ReservationBody,
@@ -119,23 +120,26 @@ class ReservationCalendar(_Handler):
         """Answer an iCalendar; ``group`` narrows it."""
         group = self.query(GroupQuery).group
         found = self.services.reservations.seen_by(self.asker, group=group)
+        text = await self.services.workers.thread(self.asker.name, ics.to_ics, found)
         self.set_header("Content-Type", "text/calendar; charset=utf-8")
-        self.finish(ics.to_ics(found))
+        self.finish(text)
 
-    @needs_scope(ACCESS)
+    @needs_scope(SCOPE_RESERVE)
     @answers({200: ReservationsBrought}, body=CalendarBody, refuses=(409,))
     async def post(self) -> None:
         """Reserve a calendar's events, all of them or none; a dry run unless it is said otherwise.
 
         One of a name that the group has already is changed.
         """
-        body = self.parse(CalendarBody)
-        now = self.services.loop.snapshot().now
-        brought, left_out = await asyncio.to_thread(body.reservations, now)
-        found, done = await self.services.reservations.bring(
-            self.asker, brought, dry_run=body.dry_run
+        body, services = self.parse(CalendarBody), self.services
+        now = services.loop.snapshot().now
+        read = await self.unless_gone(
+            calendar_read(services.workers, self.asker.name, body.calendar, now, body.zone)
         )
-        self.answer({"done": done, "left_out": left_out, **self.checked(found)})
+        found, done = await services.reservations.bring(
+            self.asker, body.reservations(read), dry_run=body.dry_run
+        )
+        self.answer({"done": done, "left_out": read.left_out, **self.checked(found)})
 
 
 class ReservationAttendance(BaseHandler):
@@ -156,19 +160,19 @@ class ReservationAttendance(BaseHandler):
 class ReservationCheck(_Handler):
     """``reservations/check``: what would be, and nothing done."""
 
-    @needs_scope(ACCESS)
+    @needs_scope(SCOPE_RESERVE)
     @answers({200: ReservationsChecked}, body=CheckBody, refuses=(409,))
     async def post(self) -> None:
         """Answer of each whether it fits, its windows, and what is in its way."""
         bodies = self.parse(CheckBody).reservations
-        found = await self.services.reservations.check(self.asker, bodies)
+        found = await self.unless_gone(self.services.reservations.check(self.asker, bodies))
         self.answer(self.checked(found))
 
 
 class ReservationApply(_Handler):
     """``reservations/apply``: a timetable as a whole."""
 
-    @needs_scope(ACCESS)
+    @needs_scope(SCOPE_RESERVE)
     @answers({200: ReservationsBrought}, body=ApplyBody, refuses=(404, 409))
     async def post(self) -> None:
         """Make and change what it names, all of it or nothing; a dry run unless it is said
@@ -200,6 +204,16 @@ class ClosureList(BaseHandler):
 
 class OneReservation(_Handler):
     """``reservations/{id}``: show, change, cancel."""
+
+    async def admit(self) -> None:
+        """Find out who asks, and who may change it before their body is taken.
+
+        Raises:
+            GPULeaseError: as for every request, ``no_such_reservation``, ``may_not_reserve``.
+        """
+        await super().admit()
+        if self.request.method in {"PATCH", "DELETE"}:
+            self.services.reservations.manageable(self.asker, self.path_args[0])
 
     @needs_scope(ACCESS)
     @answers({200: ReservationView})

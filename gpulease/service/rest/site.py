@@ -5,7 +5,6 @@ Owns who may see and change these and the form of the answers.
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -24,6 +23,7 @@ from gpulease.service.leases.device_map import DeviceState, device_map
 from gpulease.service.parts import Services
 from gpulease.service.rest.answering import Answers
 from gpulease.service.rest.base import BaseHandler
+from gpulease.service.rest.openapi import Description
 from gpulease.service.rest.operations import answers
 from gpulease.service.rest.scopes import ACCESS, PUBLIC, needs_scope
 from gpulease.service.schemas.bodies import PolicyBody, TimeOutsBody, WhatIfBody
@@ -92,7 +92,7 @@ class PolicyCheck(BaseHandler):
     @answers({200: PolicyChecked}, body=PolicyBody)
     async def post(self) -> None:
         """Answer what is wrong with a text, by line, else what it would change."""
-        self.answer(await _checked(self.services, self.parse(PolicyBody).text))
+        self.answer(await _checked(self, self.parse(PolicyBody).text))
 
 
 class PolicyTimeOuts(BaseHandler):
@@ -114,18 +114,18 @@ class PolicyTimeOuts(BaseHandler):
         """Answer what other time-outs would do, with the document to save; nothing is done."""
         values = self.parse(TimeOutsBody).values
         text = with_time_outs(self.services.policies.text.text, values)
-        self.answer({**await _checked(self.services, text), "text": text})
+        self.answer({**await _checked(self, text), "text": text})
 
 
-async def _checked(services: Services, text: str) -> PolicyChecked:
-    policies = services.policies
+async def _checked(handler: BaseHandler, text: str) -> PolicyChecked:
+    services, policies = handler.services, handler.services.policies
     findings = policies.check(text)
     if any(finding["level"] == "error" for finding in findings):
         return {"valid": False, "findings": findings, "changes": [], "warned": 0, "effects": []}
     before, after = policies.current, policies.parsed(text)
     # A snapshot of its own: it is planned with in a thread, and what it works out it remembers.
     snapshot = replace(services.loop.shown())
-    now = await asyncio.to_thread(at_once, snapshot, after)
+    now = await services.workers.thread(handler.asker.name, at_once, snapshot, after)
     return {
         "valid": True,
         "findings": findings,
@@ -153,8 +153,8 @@ class WhatIf(BaseHandler):
         """Answer what a text would have made of the last days."""
         body = self.parse(WhatIfBody)
         services = self.services
-        found = await services.whatif.ask(body.text, body.days, services.loop.clock())
-        self.answer(found)
+        asked = services.whatif.ask(body.text, body.days, services.loop.clock())
+        self.answer(await self.unless_gone(asked))
 
 
 class PolicyVersions(BaseHandler):
@@ -281,4 +281,6 @@ class OpenAPI(Answers):
     @answers({200: dict[str, Any]})
     async def get(self) -> None:
         """Answer the description of this API."""
-        self.answer(await asyncio.to_thread(self.settings["description"]))
+        description: Description = self.settings["description"]
+        self.set_header("Content-Type", "application/json")
+        self.finish(await description.text(self.services.workers))

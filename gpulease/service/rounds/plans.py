@@ -6,7 +6,6 @@ counted for whom (``policy.explanation.decision``) and for how long plans are ke
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +13,9 @@ from dataclasses import dataclass, replace
 from gpulease.policy.explanation.decision import Decision, decision
 from gpulease.policy.model import Action, Alert, Snapshot
 from gpulease.service.rounds.ledger import Ledger
+from gpulease.service.schemas.queries import PageQuery
 from gpulease.service.schemas.shapes import DecisionView, LeaseEvent
+from gpulease.service.workers import Workers
 from gpulease.store import (
     KeptPlan,
     PlanRecord,
@@ -86,19 +87,21 @@ def last_spread(address: str) -> tuple[float, float] | None:
 
 
 async def decisions(
-    ledger: Ledger, lease_id: str, offset: int, limit: int
+    ledger: Ledger, workers: Workers, whose: str, lease_id: str, query: PageQuery
 ) -> tuple[list[DecisionView], int]:
     """Return what was decided about a lease, newest first, and how many decisions there are.
+
+    ``whose``: the name of the person who asks.
 
     Raises:
         GPULeaseError: the store cannot be read.
     """
     rows = (await ledger.call(ledger.store.transitions, lease_id))[::-1]
-    some = rows[offset : offset + limit]
+    some = rows[query.offset : query.offset + query.limit]
     wanted = {row.plan for row in some if row.plan is not None}
     records = await ledger.call(ledger.store.kept_plans, wanted)
     # Reading takes long where snapshots are large: not the store's time, nor the loop's.
-    found = await asyncio.to_thread(_read, records, wanted, lease_id)
+    found = await workers.thread(whose, _read, records, wanted, lease_id)
     return [_view(row, found.get(row.plan or 0)) for row in some], len(rows)
 
 

@@ -1,15 +1,12 @@
 """What another policy would have made of the last days, before it is put into force.
 
-Owns what is asked of the store and of the process that replays it, and its bounds: one question at
-a time, a time limit, and a bound on the days.  Refuses to decide and to replay: ``simulate`` does.
+One question at a time, within a time limit and a bound on the days.  ``simulate`` replays, in a
+process.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import json
-import sys
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -20,11 +17,13 @@ from gpulease.policy.document import difference
 from gpulease.policy.model import Device
 from gpulease.service.rounds.ledger import Ledger
 from gpulease.service.rounds.policies import Policies
+from gpulease.service.workers import Workers
 from gpulease.simulate import codec, history, whatif
 from gpulease.store.used import Past
 
 #: Seconds after which what has not been replayed is left out.
 LIMIT: Final = 60.0
+_MODULE: Final = "gpulease.simulate.whatif"
 
 
 class WhatIf:
@@ -34,6 +33,7 @@ class WhatIf:
         ledger: reaches the store.
         policies: the policy in force.
         devices: what is there now.
+        workers: where it is replayed.
         limit: seconds that one answer may take.
     """
 
@@ -42,8 +42,10 @@ class WhatIf:
         ledger: Ledger,
         policies: Policies,
         devices: Callable[[], tuple[Device, ...]],
+        workers: Workers,
         limit: float = LIMIT,
     ) -> None:
+        self._workers = workers
         self._ledger = ledger
         self._policies = policies
         self._devices = devices
@@ -71,7 +73,7 @@ class WhatIf:
     async def _answer(self, text: str, days: float, now: datetime) -> dict[str, Any]:
         since = now - timedelta(days=days)
         past: Past = await self._ledger.call(self._ledger.store.past, since, now)
-        question = await asyncio.to_thread(self._question, past, text, since, now)
+        question = await self._workers.thread("", self._question, past, text, since, now)
         if not question["trace"]["sessions"] or not question["devices"]:
             raise GPULeaseError(
                 "no_history",
@@ -81,7 +83,8 @@ class WhatIf:
                 status=409,
             )
         began = asyncio.get_running_loop().time()
-        found = whatif.answer(await self._replayed(json.dumps(question).encode()))
+        replays = await self._workers.process("", _MODULE, question, limit=self._limit)
+        found = whatif.answer(replays)
         if found is None:
             raise GPULeaseError(
                 "whatif_too_long",
@@ -114,39 +117,3 @@ class WhatIf:
             "requests": made.requests,
             "left_out": made.left_out,
         }
-
-    async def _replayed(self, question: bytes) -> list[dict[str, Any]]:
-        """Return the replays that are done within the time limit."""
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-I", "-m", "gpulease.simulate.whatif"),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            limit=2**24,  # bytes of one line
-            env={},  # it needs no secret
-        )
-        found: list[dict[str, Any]] = []
-        try:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._limit):
-                    await _all(process, question, found)
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
-            code = await process.wait()
-        if code not in (0, -9):
-            raise RuntimeError(f"the replay ended with {code}")
-        return found
-
-
-async def _all(
-    process: asyncio.subprocess.Process, question: bytes, found: list[dict[str, Any]]
-) -> None:
-    assert process.stdin is not None
-    assert process.stdout is not None
-    process.stdin.write(question)
-    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-        await process.stdin.drain()
-    process.stdin.close()
-    async for line in process.stdout:
-        found.append(json.loads(line))  # noqa: PERF401 - what came before a time-out counts
-    await process.wait()

@@ -17,7 +17,7 @@ from pydantic import BeforeValidator, Field, ValidationError
 from gpulease import reservations_file
 from gpulease.errors import GPULeaseError
 from gpulease.policy.calendar import Calendar, Changed, repetition, wall_clock, wall_text, zone_of
-from gpulease.policy.calendar.ics_read import MAX_TEXT
+from gpulease.policy.calendar.ics_read import MAX_TEXT, Read
 from gpulease.policy.calendar.reservation import Reservation
 from gpulease.policy.projects import ADDRESS
 from gpulease.policy.units import parse_duration
@@ -84,7 +84,7 @@ class ChangeBody(Body):
     managers: Annotated[list[_Person], Field(max_length=100)] | None = None
     idle: _Duration | None = None
     exam: bool | None = None
-    extra_time: dict[_Person, _Duration] | None = None
+    extra_time: Annotated[dict[_Person, _Duration], Field(max_length=2000)] | None = None
     lead: _Duration | None = None
     grace: _Duration | None = None
     contact: Annotated[list[_Address], Field(max_length=10)] | None = None
@@ -138,16 +138,16 @@ class CalendarBody(Body):
     zone: Annotated[str, Field(max_length=64)] = ""
     dry_run: bool = True
 
-    def reservations(self, now: datetime) -> tuple[list[ReservationBody], list[str]]:
-        """Return what its events are, and in words what is left out.
+    def reservations(self, read: Read) -> list[ReservationBody]:
+        """Return what its events are, of what was read of it.
 
         Raises:
             GPULeaseError: ``bad_calendar`` (422).
         """
         common = self.model_dump(include={"group", "gpu_class", "seats"}, exclude_none=True)
-        found = reservations_file.read_calendar(self.calendar, now, zone=self.zone, common=common)
+        found = reservations_file.completed(read, common)
         try:
-            bodies = [ReservationBody.model_validate(each) for each in found.reservations]
+            return [ReservationBody.model_validate(each) for each in found]
         except ValidationError as error:
             first = error.errors()[0]
             member = ".".join(map(str, first["loc"]))
@@ -160,7 +160,6 @@ class CalendarBody(Body):
                 next_step=Text("Change the event, or write the reservations as YAML."),
                 status=422,
             ) from None
-        return bodies, found.left_out
 
 
 def id_of(who: str, key: str, body: ReservationBody) -> str:

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from gpulease.errors import GPULeaseError
-from gpulease.policy.calendar.ics_read import MAX_EVENTS, from_ics
+from gpulease.policy.calendar.ics_read import MAX_EVENTS, MAX_READ, from_ics
 
 NOW = datetime(2026, 11, 25, tzinfo=UTC)
 
@@ -162,7 +162,91 @@ def test_a_calendar_that_cannot_be_reserved_is_refused_with_the_event(old, new, 
     assert caught.value.reason == "bad_calendar"
 
 
-def test_a_zone_whose_clocks_never_stop_changing_is_read_all_the_same():
-    head = BERLIN.format(name="Ours, Berlin").replace("FREQ=YEARLY", "FREQ=SECONDLY")
-    (found,) = from_ics(calendar(OUTLOOK.format(name="Ours, Berlin"), head=head), NOW).reservations
-    assert found["zone"] == "Europe/Berlin"
+def read(*events, now=NOW):
+    return from_ics(calendar(*events), now).reservations
+
+
+@pytest.mark.parametrize(
+    ("rule", "ahead"),
+    [
+        ("FREQ=WEEKLY", True),
+        ("FREQ=WEEKLY;COUNT=500", True),
+        ("FREQ=WEEKLY;COUNT=90", False),
+        ("FREQ=WEEKLY;INTERVAL=2;UNTIL=20270331T000000Z", True),
+        ("FREQ=DAILY;BYDAY=MO,TU,WE,TH,FR", True),
+        ("FREQ=DAILY;COUNT=400", False),
+        ("FREQ=MONTHLY;BYDAY=1MO", True),
+        ("FREQ=YEARLY;UNTIL=20251231T000000Z", False),
+        ("FREQ=WEEKLY;UNTIL=20251231", False),
+    ],
+)
+def test_a_series_that_began_years_ago_counts_by_what_is_to_come(rule, ahead):
+    began = SINGLE.format(n="old", day="20240304") + f"\nRRULE:{rule}"
+    lab = SINGLE.format(n="new", day="20261201")
+    kept = [each["start"][:10] for each in read(began, lab)]
+    assert kept == (["2024-03-04", "2026-12-01"] if ahead else ["2026-12-01"])
+
+
+def test_exceptions_from_long_ago_are_not_sent():
+    began = SINGLE.format(n="old", day="20240304") + "\nRRULE:FREQ=WEEKLY;UNTIL=20270331T000000Z"
+    gone = "\nEXDATE:20240311T130000Z,20261123T130000Z,20261207T130000Z"
+    (found,) = read(began + gone)
+    assert found["without"] == ["2026-11-23T13:00:00", "2026-12-07T13:00:00"]
+
+
+LATER = SINGLE.format(n=1, day="20261202") + "\nSEQUENCE:2"
+EARLIER = SINGLE.format(n=1, day="20261201") + "\nSEQUENCE:1"
+STAMPED = [SINGLE.format(n=1, day=f"2026120{n}") + f"\nDTSTAMP:2026110{n}T000000Z" for n in (1, 2)]
+
+
+@pytest.mark.parametrize("versions", [(EARLIER, LATER), (LATER, EARLIER), STAMPED, [LATER, LATER]])
+def test_versions_of_one_event_are_one_event(versions):
+    (found,) = read(*versions)
+    assert found["start"] == "2026-12-02T13:00:00"
+
+
+def test_of_versions_of_one_window_the_newest_counts_and_a_cancelled_event_is_cancelled():
+    later = MOVED.replace("T100000", "T110000").replace("T120000", "T130000")
+    for versions in ((MOVED, later + "SEQUENCE:3"), (later + "SEQUENCE:3", MOVED)):
+        (found,) = read(GOOGLE, *versions)
+        assert [each["start"] for each in found["changed"]] == ["2026-12-08T11:00:00"]
+    with pytest.raises(GPULeaseError, match="1 that is cancelled"):
+        read(EARLIER, LATER + "\nSTATUS:CANCELLED")
+    # Two events of one version are two: a program gave both the same name.
+    assert len(read(EARLIER, EARLIER.replace("1201", "1202"))) == 2
+
+
+@pytest.mark.parametrize("mark", ["CDO", "MSNCALENDAR"])
+def test_a_day_of_outlook_is_a_day(mark):
+    day = "UID:d\nSUMMARY:Holiday\nDTSTART:20261201T000000\nDTEND:20261202T000000\n"
+    lab = SINGLE.format(n="new", day="20261201")
+    found = from_ics(calendar(f"{day}X-MICROSOFT-{mark}-ALLDAYEVENT:TRUE", lab), NOW)
+    assert (len(found.reservations), found.left_out) == (
+        1,
+        ["Holiday (Tue 01 Dec 2026): it is of whole days"],
+    )
+    short = day.replace("T000000", "T100000").replace(":202612", ";TZID=Europe/Berlin:202612")
+    (found,) = read(f"{short}X-MICROSOFT-{mark}-ALLDAYEVENT:FALSE")
+    assert found["start"] == "2026-12-01T10:00:00"
+
+
+@pytest.mark.parametrize(
+    ("length", "ends"),
+    [("PT8H", "28T07:00"), ("PT26H", "29T01:00"), ("P1D", "28T22:00"), ("PT30M", "27T22:30")],
+)
+def test_hours_are_hours_when_the_clocks_change(length, ends):
+    night = f"UID:n\nDTSTART;TZID=Europe/Berlin:20270327T220000\nDURATION:{length}"
+    (found,) = read(night)
+    assert found["end"] == f"2027-03-{ends}:00"
+    if length != "PT26H":  # such windows would overlap
+        series = night.replace("0327", "0325") + "\nRRULE:FREQ=DAILY;COUNT=4"
+        (found,) = read(series)
+        moved = {each["at"][8:10]: each["end"][8:16] for each in found["changed"]}
+        assert moved == ({"27": "28T07:00"} if length == "PT8H" else {})
+
+
+def test_a_calendar_of_thousands_of_events_is_refused_before_it_is_read():
+    events = [SINGLE.format(n=n, day="20261201") for n in range(MAX_READ + 1)]
+    with pytest.raises(GPULeaseError, match=f"with {MAX_READ + 1} events") as caught:
+        from_ics(calendar(*events).replace("END:VCALENDAR", "no calendar"), NOW)
+    assert caught.value.next_step == "Export a shorter time."
