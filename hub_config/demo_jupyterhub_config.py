@@ -13,7 +13,7 @@ from gpulease.demo.options import DemoOptions, Ports
 options = DemoOptions(
     directory=Path("gpulease-demo").resolve(),
     ports=Ports(public=8000, hub=8081, proxy=8001, service=9980),
-    # Simulated where NVML finds no GPU.
+    # Simulated on a machine without an NVIDIA driver.
     gpus=2,
     memory=16.0,
     # Seconds without use until the warning, and from the warning to the end.

@@ -24,9 +24,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dir", type=Path, help="keep all state here (otherwise a temporary directory)"
     )
-    parser.add_argument("--gpus", type=int, default=2, help="simulated GPUs, where there are none")
     parser.add_argument(
-        "--simulate", action="store_true", help="simulate GPUs even where NVML finds some"
+        "--gpus", type=int, default=2, help="simulated GPUs, on a machine without an NVIDIA driver"
+    )
+    parser.add_argument(
+        "--simulate", action="store_true", help="simulate GPUs even where a driver is"
     )
     parser.add_argument(
         "--gpu-name", default="Simulated GPU", metavar="NAME",

@@ -13,10 +13,16 @@ from typing import Protocol
 
 from gpulease.policy.model import EvidenceLevel
 
+#: What *Health* says of a device that cannot measure its use.
+UNMEASURED = (
+    "The driver does not measure the use of this device, as of MIG devices before Hopper. A lease"
+    " of it is idle when no GPU cell runs, whatever else uses the GPU."
+)
+
 
 @dataclass(frozen=True)
 class GPUInfo:
-    """A device as its driver (or the simulation) describes it.  ``memory`` in bytes."""
+    """A device as its driver (or the simulation) describes it.  ``memory`` in bytes, 0: unknown."""
 
     uuid: str
     index: int
@@ -42,6 +48,7 @@ class Sample:
 
     ``level`` says how finely this very sample could be attributed, ``None``: as the pool declares.
     ``memory_used``: bytes that its holder has of the device's memory, where they can be told.
+    ``pids``: the processes on it, ``None`` where the driver does not tell.
     ``tenancy``: of a shared card, where its memory can be told apart.
     """
 
@@ -49,7 +56,7 @@ class Sample:
     at: datetime
     utilisation: float | None
     memory_used: int | None = None
-    pids: tuple[int, ...] = ()
+    pids: tuple[int, ...] | None = ()
     gap: str = ""
     level: EvidenceLevel | None = None
     tenancy: Tenancy | None = None
@@ -63,6 +70,13 @@ class Probe(Protocol):
 
     def sample(self) -> Sequence[Sample]:
         """Called once a second: one sample a device, a gap where the driver gave an error."""
+
+    @property
+    def problem(self) -> str:
+        """Why there is no device, as a reason of the driver's; "" while there are some."""
+
+    def limits(self) -> Sequence[str]:
+        """Called by ``health``: what an admin should know of devices that cannot be measured."""
 
     def close(self) -> None:
         """Called at shutdown."""

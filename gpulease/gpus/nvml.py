@@ -1,33 +1,16 @@
-"""Reads NVIDIA GPUs through NVML.
-
-Owns which devices were seen, and the rule that each NVML error becomes a gap with its reason.
-Refuses to say who may use a device.
-"""
+"""NVIDIA's GPUs of this machine as the service's ``Probe``."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from gpulease.gpus import driver
-from gpulease.gpus.base import GPUInfo, Sample
-from gpulease.gpus.driver import LOST_GAPS, Library, reason_of
-
-__all__ = ["LOST_GAPS", "NVMLProbe", "describe", "reason_of"]
-
-log = logging.getLogger(__name__)
-
-
-@dataclass
-class _Known:
-    """A device seen once: it stays in the inventory when the driver loses it."""
-
-    info: GPUInfo
-    handle: Any
-    last_sample: int = 0  # NVML's own time stamp, microseconds
+from gpulease.gpus.base import UNMEASURED, GPUInfo, Sample
+from gpulease.gpus.driver import Library
+from gpulease.gpus.reading import DeviceReading, Reader
+from gpulease.policy.model import EvidenceLevel
 
 
 class NVMLProbe:
@@ -39,83 +22,61 @@ class NVMLProbe:
 
     def __init__(self, load: Callable[[], Any] | None = None) -> None:
         self._library = Library(load)
-        self._generation = 0
-        self._known: dict[str, _Known] = {}
+        self._reader = Reader(self._library)
 
     @property
     def problem(self) -> str:
         """Why there is no inventory; shown on ``health``."""
         return self._library.problem
 
+    @property
+    def installed(self) -> bool:
+        """Whether this machine has an NVIDIA driver, be it one that does not work now."""
+        return self.problem not in driver.NO_DRIVER or driver.KERNEL_MODULE.exists()
+
+    def limits(self) -> Sequence[str]:
+        """Return what an admin should know of devices that cannot be measured or used as a whole.
+
+        Each with its identifier, before anybody has leased it.
+        """
+        seen = self._reader.seen
+        parents = {each.parent for each in seen.values()}
+        empty = [uuid for uuid, each in seen.items() if each.divided and uuid not in parents]
+        return [
+            *(f"{uuid}: {driver.say('no_mig_devices')}" for uuid in empty),
+            *(
+                f"{uuid} ({each.info.name}): {UNMEASURED}"
+                for uuid, each in seen.items()
+                if each.level is EvidenceLevel.CELLS and not each.divided
+            ),
+        ]
+
     def inventory(self) -> Sequence[GPUInfo]:
-        """Return every device seen so far; empty where there is no driver or no GPU."""
-        nvml = self._library.ready()
-        if nvml is not None:
-            self._look(nvml)
-        return [known.info for known in self._known.values()]
+        """Return every device seen so far; empty where there is no driver or no GPU.
+
+        Where a GPU is divided these are its MIG devices: itself it can run nothing.
+        """
+        self._reader.look()
+        return [seen.info for seen in self._reader.seen.values() if not seen.divided]
 
     def sample(self) -> Sequence[Sample]:
         """Read each known device once; every error is a gap with NVML's own reason."""
-        now = datetime.now(UTC)
-        nvml = self._library.ready()
-        if nvml is not None and self._known and self._generation != self._library.generation:
-            self._look(nvml)
-        if nvml is None:
-            return [Sample(uuid, now, None, gap=self.problem) for uuid in self._known]
-        return [self._read(nvml, known, now) for known in self._known.values()]
+        return [self._sample(each) for each in self._reader.read(datetime.now(UTC))]
 
     def close(self) -> None:
         """Give the driver library back."""
         self._library.close()
 
-    def _look(self, nvml: Any) -> None:
-        self._generation = self._library.generation
-        try:
-            count = nvml.nvmlDeviceGetCount()
-        except nvml.NVMLError as error:
-            self._library.failed(nvml, error)
-            return
-        for index in range(count):
-            try:
-                self._add(nvml, index)
-            except nvml.NVMLError as error:
-                reason = self._library.failed(nvml, error)
-                log.warning("GPU %d cannot be read: %s", index, reason)
-
-    def _add(self, nvml: Any, index: int) -> None:
-        handle = nvml.nvmlDeviceGetHandleByIndex(index)
-        info = describe(nvml, handle, index)
-        last = self._known[info.uuid].last_sample if info.uuid in self._known else 0
-        self._known[info.uuid] = _Known(info, handle, last)
-
-    def _read(self, nvml: Any, known: _Known, now: datetime) -> Sample:
-        uuid = known.info.uuid
-        try:
-            use, known.last_sample = driver.peak_use(nvml, known.handle, known.last_sample)
-            memory = int(nvml.nvmlDeviceGetMemoryInfo(known.handle).used)
-            pids = driver.pids_of(nvml, known.handle) or ()
-        except nvml.NVMLError as error:
-            return Sample(uuid, now, None, gap=self._library.failed(nvml, error))
-        return Sample(uuid, now, use, memory_used=memory, pids=pids)
-
-
-def describe(nvml: Any, handle: Any, index: int) -> GPUInfo:
-    """Return a device as its driver describes it.
-
-    Raises:
-        NVMLError: it does not even give its name.
-    """
-    return GPUInfo(
-        uuid=driver.text_of(nvml.nvmlDeviceGetUUID(handle)),
-        index=index,
-        name=driver.text_of(nvml.nvmlDeviceGetName(handle)),
-        memory=int(nvml.nvmlDeviceGetMemoryInfo(handle).total),
-        simulated=False,
-        compute_capability=driver.optional(nvml, nvml.nvmlDeviceGetCudaComputeCapability, handle),
-        ecc=_ecc(nvml, handle),
-    )
-
-
-def _ecc(nvml: Any, handle: Any) -> bool | None:
-    modes = driver.optional(nvml, nvml.nvmlDeviceGetEccMode, handle)
-    return None if modes is None else bool(modes[0])
+    def _sample(self, reading: DeviceReading) -> Sample:
+        seen = self._reader.seen.get(reading.uuid)
+        coarse = seen is not None and seen.level is EvidenceLevel.CELLS
+        level = EvidenceLevel.CELLS if coarse else None
+        return Sample(
+            reading.uuid,
+            reading.at,
+            reading.use,
+            memory_used=reading.memory,
+            pids=reading.pids,
+            gap=reading.gap,
+            level=level,
+        )

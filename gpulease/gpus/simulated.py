@@ -70,6 +70,12 @@ class SimulatedProbe:
             names = dict.fromkeys((*cards, *self._leased))  # leased may be parts of a card
             return [each for name in names for each in self._samples(name, now)]
 
+    problem = ""
+
+    def limits(self) -> Sequence[str]:
+        """Return nothing: that they are simulated is said everywhere."""
+        return ()
+
     def close(self) -> None:
         """Nothing is held."""
 

@@ -119,6 +119,9 @@ class AgentReports(Protocol):
     def agent_batch(self, node: str, batch: AgentBatch) -> None:
         """Called with each batch of the agent that was proved to be on ``node``."""
 
+    def node_leaves(self, node: str) -> bool:
+        """Called with each post: the node takes nothing new, for it goes or is worked on."""
+
 
 class Provider(Protocol):
     """A place where leases run.
@@ -211,6 +214,9 @@ class Provider(Protocol):
 
     def recall_home(self, user: str, why: str, at: datetime) -> None:
         """Called before the first round: this home would not attach then, by the store's record."""
+
+    def limits(self) -> Sequence[str]:
+        """Called by ``health``: devices whose use cannot be measured, which is no fault."""
 
     def problem(self) -> str:
         """Called by ``health``: why there is no device or which fail, "" when all is well."""

@@ -135,7 +135,8 @@ class Agents:
                 self._reports.agent_batch(node, _by_our_clock(batch, known.skew))
                 taken += 1
         repeated = len(post["batches"]) - taken
-        return {"taken": taken, "repeated": repeated, "now": now.isoformat()}
+        leaving = self._reports.node_leaves(node)
+        return {"taken": taken, "repeated": repeated, "now": now.isoformat(), "leaving": leaving}
 
     def heard(self) -> Mapping[str, datetime]:
         """Return when each node's agent posted last."""

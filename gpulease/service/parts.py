@@ -117,7 +117,7 @@ class Services:
             "device_problem": devices or state.problem,
             "gaps": sorted(set(self.watch.gaps.values())),
             "pools": sorted({each.pool for each in state.devices}),
-            "alerts": [*said, *agents],
+            "alerts": [*said, *agents, *self.provider.limits()],
             "policy_version": self.policies.text.version,
             "policy_pinned": self.policies.pinned,
             "supervisors": sum(seen.connected for seen in state.observed.values()),

@@ -17,6 +17,7 @@
  * A key that is not there answers as a device that does not support it.
  */
 #define _GNU_SOURCE
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -40,7 +41,7 @@ static device_t handles[GPUS][MIGS + 1];
 static char text[LONGEST];
 static struct timespec read_at;
 static ino_t read_from;
-static int initialised;
+static int initialised, opened; /* as the driver holds its device while it is initialised */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 static void refresh(void) {
@@ -140,11 +141,15 @@ int nvmlInitWithFlags(unsigned flags) {
   char found[16];
   CHECK(NULL, "nvmlInit");
   if (!value(found, sizeof found, "devices")) return NO_DRIVER;
-  initialised++;
+  if (!initialised++) opened = open(getenv("NVML_STAND_IN"), O_RDONLY | O_CLOEXEC);
   return SUCCESS;
 }
 int nvmlInit_v2(void) { return nvmlInitWithFlags(0); }
-int nvmlShutdown(void) { CHECK(NULL, "nvmlShutdown"); initialised--; return SUCCESS; }
+int nvmlShutdown(void) {
+  CHECK(NULL, "nvmlShutdown");
+  if (!--initialised) close(opened);
+  return SUCCESS;
+}
 const char *nvmlErrorString(int code) { (void)code; return "stand-in"; }
 
 int nvmlSystemGetDriverVersion(char *into, unsigned room) {

@@ -111,5 +111,6 @@ class Driver:
     def _write(self) -> None:
         """Replace the file as a whole: a reader sees the old or the new one."""
         made = self.path.with_suffix(".new")
-        made.write_text("".join(f"{name}={found}\n" for name, found in self.keys.items()))
+        lines = "".join(f"{name}={found}\n" for name, found in self.keys.items())
+        made.write_bytes(lines.encode(errors="surrogateescape"))  # "\udcff" is the byte 255
         made.replace(self.path)

@@ -160,7 +160,7 @@ async def test_it_waits_for_whatever_is_away_and_says_so(tmp_path: Path) -> None
         async def missing() -> Any:
             found = await node.state()
             tried = "waits on disk" in (tmp_path / "log").read_text()  # a post has failed
-            waits = found.get("driver") == "driver_not_loaded" and found["service"] != "ok"
+            waits = "reboot" in found.get("driver", "") and found["service"] != "ok"
             return found if tried and waits and "no socket" in found["kubelet"] else None
 
         node.end()
@@ -254,6 +254,54 @@ async def test_a_driver_that_hangs_is_a_gap_and_then_goes_on(
         node.driver.set({"hang.nvmlDeviceGetSamples": 1})
         await wait_for_async(hangs, 60, "the gap again")
         assert await asyncio.to_thread(node.end) == 0
+
+
+async def test_a_cordoned_node_without_leases_has_its_driver_released(
+    tmp_path: Path, kubelet: Kubelet, service: Service
+) -> None:
+    """Else its kernel module could not be unloaded; who comes after all is watched again."""
+    kubelet.held = [HELD]
+    service.answer = '{"leaving": true}'
+    async with agent(tmp_path, service.url) as node:
+        assert node.process is not None
+        files = Path(f"/proc/{node.process.pid}/fd")
+
+        def is_open() -> bool:
+            return any(os.path.realpath(each) == str(node.driver.path) for each in files.iterdir())
+
+        await wait_for_async(lambda: len(service.posts) > 2, 30, "several posts")
+        assert is_open(), "a lease is watched to its end"
+        kubelet.held = []
+        await wait_for_async(lambda: not is_open(), 30, "the driver is released")
+        assert "let_go" in (await node.state())["driver"]
+        _, text = await node.get("metrics")
+        assert 'gpulease_agent_up{node="n1",part="driver"} 1.0' in text
+        last = len(service.posts)
+        await wait_for_async(lambda: len(service.posts) > last, 30, "the agent posts on")
+        assert service.posts[-1]["batches"][-1]["problem"] == ""
+        kubelet.held = [HELD]
+        await wait_for_async(is_open, 30, "the driver is opened for a lease")
+        await wait_for_async(lambda: seconds(service)[-1]["use"] == 0.0, 30, "its use")
+
+
+async def test_a_driver_that_this_container_cannot_read_asks_for_a_new_one(
+    tmp_path: Path, kubelet: Kubelet, service: Service
+) -> None:
+    async with agent(tmp_path, service.url) as node:
+        await wait_for_async(lambda: seconds(service), 30, "the first second")
+        node.driver.fail("nvmlInit", 18)
+        node.driver.fail("*", 1, card=0)
+
+        async def told() -> bool:
+            code, text = await node.get("healthz")
+            return code == 503 and "restart this container" in text
+
+        await wait_for_async(told, 30, "503 with what to do")
+
+        def posted() -> bool:
+            return "reboot" in service.posts[-1]["batches"][-1]["problem"]
+
+        await wait_for_async(posted, 30, "the service knows it")
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ import pytest
 from gpulease.gpus.agent.batches import CALM, Gathering, batch_of, second_of, unaccounted
 from gpulease.gpus.agent.cgroups import NODE
 from gpulease.gpus.agent.incidents import Incidents
-from gpulease.gpus.agent.reading import DeviceReading, Seen
 from gpulease.gpus.agent.wire import Held
 from gpulease.gpus.base import GPUInfo
+from gpulease.gpus.reading import DeviceReading, Seen
 from gpulease.policy.model import EvidenceLevel
 from gpulease.protocol.agents import AgentPost
 from gpulease.service.schemas.agent_bodies import AgentPostBody

@@ -9,8 +9,8 @@ import pytest
 
 from gpulease.gpus.agent.health import EVENTS, Event, Health, Listener
 from gpulease.gpus.agent.incidents import Incidents
-from gpulease.gpus.agent.reading import DeviceReading, Reader
 from gpulease.gpus.driver import Library
+from gpulease.gpus.reading import DeviceReading, Reader
 from gpulease.policy.evidence.quarantine import APPLICATION_XIDS, KINDS
 from tests.gpus.stand_in import Driver
 from tests.gpus.test_nvml import FIRST, SECOND

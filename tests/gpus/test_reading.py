@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from gpulease.gpus.agent.reading import DeviceReading, Reader
 from gpulease.gpus.driver import Library
+from gpulease.gpus.reading import DeviceReading, Reader
 from gpulease.policy.model import EvidenceLevel
 from tests.gpus.stand_in import GIB, Driver
 from tests.gpus.test_nvml import ERRORS, FIRST, SECOND
@@ -35,7 +35,8 @@ def one(reader: Reader, uuid: str = FIRST) -> DeviceReading:
 
 def test_a_second_tells_use_memory_power_and_each_process(driver: Driver, reader: Reader) -> None:
     driver.set(gpu0__use=40, gpu0__process_use="7:30,9:10")
-    assert one(reader) == DeviceReading(FIRST, NOW, 0.4, "", GIB, 60.0, {7: 0.3, 9: 0.1}, {})
+    found = DeviceReading(FIRST, NOW, 0.4, "", GIB, 60.0, {7: 0.3, 9: 0.1}, {}, ())
+    assert one(reader) == found
     assert reader.seen[FIRST].level is PROCESS
 
 

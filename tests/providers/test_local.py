@@ -303,6 +303,21 @@ async def test_real_devices_are_granted_by_uuid_and_free_when_nvml_lists_nothing
 
 
 @pytest.mark.compiler
+async def test_processes_that_nobody_tells_of_are_not_gone(
+    plain: LocalWorld,
+    driver: Driver,  # noqa: F811
+) -> None:
+    """Else a device could be given on while what was named still computes there."""
+    plain.probe = NVMLProbe()
+    await plain.open()
+    lease = lease_on((await plain.provider.devices())[0])
+    assert plain.provider._unused(lease)
+    driver.fail("nvmlDeviceGetComputeRunningProcesses", 3)
+    await plain.provider.sample()
+    assert not plain.provider._unused(lease)
+
+
+@pytest.mark.compiler
 async def test_a_lost_device_is_neither_free_nor_used(
     plain: LocalWorld,
     driver: Driver,  # noqa: F811
@@ -312,6 +327,9 @@ async def test_a_lost_device_is_neither_free_nor_used(
     driver.fail("*", 15, card=0)  # NVML_ERROR_GPU_IS_LOST
     await plain.provider.sample()
     assert [device.lost for device in await plain.provider.devices()] == [True, False]
+    (said,) = plain.provider.problem().split("; ")
+    assert said.startswith("GPU-00000000-")
+    assert "Drain and reboot" in said
 
 
 async def test_activity_is_the_use_of_a_simulated_device(world: LocalWorld) -> None:

@@ -39,6 +39,9 @@ class Cluster:
     def agent_batch(self, node: str, batch: Mapping[str, Any]) -> None:
         self.batches.append((node, batch))
 
+    def node_leaves(self, node: str) -> bool:
+        return node == "n2"
+
 
 @pytest.fixture
 def cluster(site: Site) -> Cluster:
@@ -92,7 +95,9 @@ async def test_a_repeated_batch_counts_once_and_sequences_are_each_nodes_own(
     await post(site, posted(batch(5), batch(3)))
     again = json.loads((await post(site, posted(batch(3), batch(4), batch(5)))).body)
     assert (again["taken"], again["repeated"]) == (1, 2)
-    await post(site, posted(batch(3)), "of-n2")
+    assert again["leaving"] is False
+    leaves = json.loads((await post(site, posted(batch(3)), "of-n2")).body)
+    assert leaves["leaving"] is True
     await post(site, posted(batch(3), run="another-run"))
     assert [(node, each["sequence"]) for node, each in cluster.batches] == [
         ("n1", 3),

@@ -12,8 +12,8 @@ from datetime import datetime
 
 from gpulease.gpus.agent.cgroups import NODE
 from gpulease.gpus.agent.incidents import Incidents
-from gpulease.gpus.agent.reading import DeviceReading, Seen
 from gpulease.gpus.agent.wire import Held
+from gpulease.gpus.reading import DeviceReading, Seen
 from gpulease.policy.evidence.idleness import USE
 from gpulease.policy.model import EvidenceLevel
 from gpulease.protocol.agents import AgentBatch, AgentDevice, AgentHolder, AgentSecond

@@ -1,7 +1,6 @@
 """How healthy each GPU is: the driver's events, and the counters that it keeps.
 
-Owns which events are asked for and what each reading means as a kind of incident.  Refuses to say
-what follows from an incident.
+Which events are asked for, and what each reading means as a kind of incident.
 """
 
 from __future__ import annotations
@@ -16,12 +15,15 @@ from typing import Any, Final
 
 from gpulease.gpus import driver
 from gpulease.gpus.agent.incidents import Incidents
-from gpulease.gpus.agent.reading import DeviceReading, Seen
-from gpulease.gpus.driver import Library, reason_of
+from gpulease.gpus.driver import Library, RefusedError, ask, optional
+from gpulease.gpus.reading import GPUS_MAX, DeviceReading, Seen
 
 log = logging.getLogger(__name__)
 
 _XID: Final = 0x8
+#: Numbers above these are garbage: of an Xid, and of memory errors since the driver was loaded.
+_XID_MAX: Final = 9999
+_ECC_MAX: Final = 2**31
 #: NVML's event type -> kind of incident.
 EVENTS: Final[Mapping[int, str]] = {
     0x2: "double_bit_ecc",
@@ -76,8 +78,8 @@ class Listener(threading.Thread):
                 continue
             try:
                 self._listen(nvml, generation)
-            except nvml.NVMLError as error:
-                log.info("no events of the GPUs: %s", reason_of(nvml, error))
+            except RefusedError as error:
+                log.info("no events of the GPUs: %s", error)
                 self._ended.wait(_AGAIN_SECONDS)
 
     def end(self) -> None:
@@ -85,42 +87,47 @@ class Listener(threading.Thread):
         self._ended.set()
 
     def _listen(self, nvml: Any, generation: int) -> None:
-        events = nvml.nvmlEventSetCreate()
+        events = ask(nvml, "nvmlEventSetCreate")
         try:
             uuids = self._register(nvml, events)
             self.listening.set()
-            while not self._ended.is_set() and generation == self._library.generation:
+            while not self._ended.is_set() and self._is_open(generation):
                 try:
-                    found = nvml.nvmlEventSetWait_v2(events, _WAIT_MILLISECONDS)
-                except nvml.NVMLError as error:
-                    if reason_of(nvml, error) != "timeout":
+                    found = ask(nvml, "nvmlEventSetWait_v2", events, _WAIT_MILLISECONDS)
+                except RefusedError as error:
+                    if error.reason != "timeout":
                         raise
                     continue
                 self._heard(nvml, found, uuids)
         finally:
             self.listening.clear()
-            nvml.nvmlEventSetFree(events)
+            if self._is_open(generation):  # else the set went with the library
+                optional(nvml, "nvmlEventSetFree", events)
+
+    def _is_open(self, generation: int) -> bool:
+        return self._library.present is not None and generation == self._library.generation
 
     def _register(self, nvml: Any, events: Any) -> set[str]:
         uuids = set()
-        for index in range(nvml.nvmlDeviceGetCount()):
+        for index in range(min(ask(nvml, "nvmlDeviceGetCount"), GPUS_MAX)):
             try:
-                handle = nvml.nvmlDeviceGetHandleByIndex(index)
-                wanted = nvml.nvmlDeviceGetSupportedEventTypes(handle) & sum(EVENTS)
-                nvml.nvmlDeviceRegisterEvents(handle, wanted, events)
-                uuids.add(driver.text_of(nvml.nvmlDeviceGetUUID(handle)))
-            except nvml.NVMLError as error:
-                log.info("GPU %d gives no events: %s", index, reason_of(nvml, error))
+                handle = ask(nvml, "nvmlDeviceGetHandleByIndex", index)
+                wanted = ask(nvml, "nvmlDeviceGetSupportedEventTypes", handle) & sum(EVENTS)
+                ask(nvml, "nvmlDeviceRegisterEvents", handle, wanted, events)
+                uuids.add(driver.text_of(ask(nvml, "nvmlDeviceGetUUID", handle)))
+            except RefusedError as error:
+                log.info("GPU %d gives no events: %s", index, error)
         return uuids
 
     def _heard(self, nvml: Any, found: Any, known: set[str]) -> None:
-        try:
-            uuid = driver.text_of(nvml.nvmlDeviceGetUUID(found.device))
-        except nvml.NVMLError:  # a device that is gone cannot say who it was
-            uuid = ""
+        # A device that is gone cannot say who it was.
+        uuid = driver.text_of(optional(nvml, "nvmlDeviceGetUUID", found.device) or "")
         kind = EVENTS.get(int(found.eventType))
         if kind is not None:
             xid = int(found.eventData) if kind == "xid" else None
+            if xid is not None and not 0 < xid <= _XID_MAX:
+                log.warning("the driver reported Xid %d, which is none", xid)
+                return
             device = uuid if uuid in known else ""
             self.events.put(Event(device, kind, datetime.now(UTC), xid))
 
@@ -164,22 +171,16 @@ class Health:
                 self._check_memory(nvml, each, now)
 
     def _check_rows(self, nvml: Any, seen: Seen, now: datetime) -> None:
-        try:
-            _, _, _, failed = nvml.nvmlDeviceGetRemappedRows(seen.handle)
-        except nvml.NVMLError:  # before Ampere, or divided: no word is no fault
-            return
-        self.incidents.lasts(seen.info.uuid, "remap_failure", now, present=bool(failed))
+        found = optional(nvml, "nvmlDeviceGetRemappedRows", seen.handle)
+        # Before Ampere, or divided, there is no word; what is neither yes nor no is none either.
+        if found is not None and found[3] in (0, 1):
+            failed = found[3] == 1
+            self.incidents.lasts(seen.info.uuid, "remap_failure", now, present=failed)
 
     def _check_memory(self, nvml: Any, seen: Seen, now: datetime) -> None:
-        try:
-            count = int(
-                nvml.nvmlDeviceGetTotalEccErrors(
-                    seen.handle,
-                    nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED,
-                    nvml.NVML_VOLATILE_ECC,
-                )
-            )
-        except nvml.NVMLError:
+        kinds = nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC
+        count = optional(nvml, "nvmlDeviceGetTotalEccErrors", seen.handle, *kinds)
+        if count is None or not 0 <= count <= _ECC_MAX:
             return
         # What was there before the agent came was somebody's to look at then.
         if count > self._double_bits.setdefault(seen.info.uuid, count):

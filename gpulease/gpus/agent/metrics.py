@@ -18,8 +18,8 @@ from prometheus_client import (
 )
 
 from gpulease.gpus.agent.ledger import Waiting
-from gpulease.gpus.agent.reading import DeviceReading, Seen
 from gpulease.gpus.agent.wire import Held
+from gpulease.gpus.reading import DeviceReading, Seen
 
 _DEVICE = ("node", "pool", "gpu_class", "device")
 
@@ -87,7 +87,8 @@ class Metrics:
                 self._memory.labels(*label).set(reading.memory)
             if reading.power is not None:
                 self._power.labels(*label).set(reading.power)
-            self._total.labels(*label).set(seen[uuid].info.memory if uuid in seen else 0)
+            if uuid in seen and seen[uuid].info.memory:
+                self._total.labels(*label).set(seen[uuid].info.memory)
             self._held.labels(*label).set(uuid in held)
             self._offered.labels(*label).set(offered.get(uuid, True))
 

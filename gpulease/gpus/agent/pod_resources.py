@@ -14,8 +14,8 @@ from typing import Any
 
 import grpc
 
-from gpulease.gpus.agent.reading import Seen
 from gpulease.gpus.agent.wire import Held, read_allocatable, read_list
+from gpulease.gpus.reading import Seen
 
 log = logging.getLogger(__name__)
 

@@ -93,6 +93,8 @@ class Poster:
         self.problem = "nothing was posted yet"
         #: What the service says of the node's resources: name -> pool and class.
         self.resources: dict[str, dict[str, str]] = {}
+        #: Whether the service says that this node is about to go or to be worked on.
+        self.leaving = False
 
     def wake(self) -> None:
         """Say that there is something to post."""
@@ -189,6 +191,7 @@ class Poster:
         self.problem = ""
         try:
             found: Any = json.loads(response.body)
+            self.leaving = found.get("leaving") is True
             told = found.get("resources", {})
             self.resources = {
                 str(k): {str(a): str(b) for a, b in v.items()} for k, v in told.items()

@@ -22,6 +22,7 @@ from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
 from tornado.web import Application, RequestHandler
 
+from gpulease.gpus import driver
 from gpulease.gpus.agent import batches, pod_resources
 from gpulease.gpus.agent.batches import Gathering
 from gpulease.gpus.agent.cgroups import Places
@@ -31,9 +32,9 @@ from gpulease.gpus.agent.ledger import Ledger
 from gpulease.gpus.agent.metrics import Metrics
 from gpulease.gpus.agent.pod_resources import PodResources
 from gpulease.gpus.agent.posting import Poster, Target
-from gpulease.gpus.agent.reading import DeviceReading, Reader
 from gpulease.gpus.agent.wire import Held
 from gpulease.gpus.driver import Library
+from gpulease.gpus.reading import DeviceReading, Reader
 from gpulease.policy.evidence.quarantine import APPLICATION_XIDS
 from gpulease.policy.model import EvidenceLevel
 
@@ -141,7 +142,8 @@ class Agent:
     def state(self) -> Mapping[str, object]:
         """Return how each part is, for ``/healthz`` and the log."""
         return {
-            "driver": self.reader.problem or "ok",
+            "driver": driver.say(self.reader.problem) or "ok",
+            "gaps": {each.uuid: driver.say(each.gap) for each in self._readings if each.gap},
             "kubelet": self.kubelet.problem or "ok",
             "service": self.poster.problem or "ok",
             "ledger": self.ledger.problem or "ok",
@@ -150,6 +152,11 @@ class Agent:
             "watching": time.monotonic() - self._last_second < _STUCK,
         }
 
+    @property
+    def stale(self) -> bool:
+        """Whether only a new container of this agent can read the driver."""
+        return self.reader.problem in driver.STALE_CONTAINER
+
     def show(self) -> bytes:
         """Return the metrics as of now."""
         seen = dict(self.reader.seen)
@@ -157,7 +164,7 @@ class Agent:
         holders = self._holders or ()
         self.metrics.show(self._readings, seen, holders, self.poster.resources, offered)
         self.metrics.parts(
-            driver=not self.reader.problem,
+            driver=not self._trouble,
             kubelet=not self.kubelet.problem,
             service=not self.poster.problem,
             ledger=not self.ledger.problem,
@@ -166,9 +173,18 @@ class Agent:
         self.metrics.ledger(self.ledger.waiting(), self.ledger.dropped)
         return self.metrics.text()
 
+    @property
+    def _trouble(self) -> str:
+        """Why no device can be read though it should."""
+        problem = self.reader.problem
+        return "" if problem == driver.LET_GO else driver.say(problem)
+
     def second(self) -> bool:
         """Watch one second; return whether a batch was written.  Runs in a worker thread."""
         now, clock = datetime.now(UTC), time.monotonic()
+        # An upgrade waits until nobody has the driver open; what runs is watched to its end.
+        unheld = self._holders is not None and not self._holders
+        self.library.let_go(wanted=self.poster.leaving and unheld)
         if clock - self._looked >= (_LOOK_EVERY if self.reader.seen else 1.0):
             self._looked = clock
             self._look()
@@ -183,7 +199,7 @@ class Agent:
         before = self.reader.problem
         self.reader.look()
         if self.reader.problem and self.reader.problem != before:
-            log.warning("no GPU can be read: %s; looking again each second", self.reader.problem)
+            log.warning("no GPU can be read: %s Looking again each second.", self._trouble)
 
     def _look_after(self, readings: Sequence[DeviceReading], now: datetime, clock: float) -> bool:
         """Note what speaks against devices; return whether that is news."""
@@ -231,7 +247,7 @@ class Agent:
             holders=self._holders,
             incidents=self.incidents,
             offered=lambda uuid: self.kubelet.offered(uuid, seen),
-            problem=self.reader.problem,
+            problem=self._trouble,
         )
         self.ledger.add(batch)
         return True
@@ -286,11 +302,13 @@ class _Page(RequestHandler):
 
 
 class _Healthz(_Page):
-    """503 when seconds are not watched any more; parts that are away are said, not fatal."""
+    """503 where a new container helps: seconds are not watched any more, or the driver in this one
+    does not fit the node's.  Other parts that are away are said.
+    """
 
     def get(self) -> None:
         state = self.agent.state()
-        self.set_status(200 if state["watching"] else 503)
+        self.set_status(200 if state["watching"] and not self.agent.stale else 503)
         self.set_header("Content-Type", "application/json")
         self.finish(json.dumps(state))
 

@@ -24,9 +24,19 @@ KINDS: Final[Mapping[str, str]] = {
     "gpu_unavailable": "the driver gave the device up",
     "recovery_action": "the driver asks for a recovery of the device",
 }
+#: Kind of incident -> what an admin can do.
+STEPS: Final[Mapping[str, str]] = {
+    "gpu_lost": "It fell off the bus: drain and reboot the node.",
+    "reset_required": "Drain the node, then run `nvidia-smi --gpu-reset` or reboot.",
+    "recovery_action": "Drain the node, then look at `nvidia-smi -q` for the recovery action.",
+    "remap_failure": "The card must be exchanged.",
+    "retirement_failure": "The card must be exchanged.",
+}
 #: Xids of the application that ran, not of the device: a fault in user code is no fault of the GPU.
 APPLICATION_XIDS: Final = frozenset({13, 31, 43, 45, 68, 109})
-#: Nothing but an exchange mends these.
+#: With this Xid the driver says that a device is lost.
+_OFF_THE_BUS: Final = 79
+#: Only an exchange fixes these.
 _FOR_GOOD: Final = frozenset({"remap_failure", "retirement_failure"})
 #: Seconds a device stays out after its first fault.
 PROBATION: Final = 600.0
@@ -57,6 +67,12 @@ class Incident:
         """What happened, for an admin."""
         return KINDS.get(self.kind, self.kind).format(xid=self.xid)
 
+    @property
+    def step(self) -> str:
+        """What an admin can do, "" where time alone shows."""
+        lost = self.kind == "xid" and self.xid == _OFF_THE_BUS
+        return STEPS.get("gpu_lost" if lost else self.kind, "")
+
 
 @dataclass(frozen=True)
 class Condition:
@@ -66,6 +82,7 @@ class Condition:
     until: datetime | None = None
     repeats: int = 0
     sentence: str = ""
+    step: str = ""
 
 
 def judge(incidents: Iterable[Incident], now: datetime) -> Condition:
@@ -85,12 +102,12 @@ def judge(incidents: Iterable[Incident], now: datetime) -> Condition:
     repeats = _episodes(known)
     lasting = [each for each in known if each.until is None or _for_good(each)]
     if lasting:
-        return Condition(False, None, repeats, lasting[-1].sentence)
+        return Condition(False, None, repeats, lasting[-1].sentence, lasting[-1].step)
     assert last.until is not None  # else it would be lasting
     until = last.until + timedelta(seconds=_probation(repeats))
     if until <= now:
         return Condition(True, None, repeats)
-    return Condition(False, until, repeats, last.sentence)
+    return Condition(False, until, repeats, last.sentence, last.step)
 
 
 def _probation(repeats: int) -> float:

@@ -34,6 +34,7 @@ from gpulease.providers.kubernetes.manifests.pod_network import PodNetwork
 from gpulease.providers.kubernetes.manifests.settings import Settings
 from gpulease.providers.kubernetes.observed import pods
 from gpulease.providers.kubernetes.observed.cluster import Cluster
+from gpulease.providers.kubernetes.observed.node_words import leaving, upgrading
 from gpulease.providers.kubernetes.observed.parts import Granted, Part, slots_of
 from gpulease.providers.kubernetes.observed.tokens import Tokens
 from gpulease.providers.kubernetes.starts.held import Held, Looks
@@ -160,6 +161,10 @@ class KubernetesProvider:
         found += [*self._check.problems, self._warm.problem]
         return "; ".join(each for each in found if each)
 
+    def limits(self) -> Sequence[str]:
+        """Say on which nodes devices cannot be measured."""
+        return self._usage.limits()
+
     async def devices(self) -> Sequence[Device]:
         """Return every slot with what occupies it.
 
@@ -283,6 +288,14 @@ class KubernetesProvider:
         """Take what a node's agent saw."""
         self._usage.hear(node, batch, self._clock())
         self._usage.forget(str(each["metadata"]["name"]) for each in self._cluster.nodes)
+
+    def node_leaves(self, node: str) -> bool:
+        """Whether a node is cordoned, about to go, or waits for an upgrade of its driver."""
+        return any(
+            leaving(each) or upgrading(each)
+            for each in self._cluster.nodes
+            if each["metadata"]["name"] == node
+        )
 
     async def inventory(self) -> Sequence[GPUInfo]:
         """Return every slot as a device."""

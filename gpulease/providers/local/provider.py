@@ -18,8 +18,8 @@ from dataclasses import replace
 from datetime import datetime
 from functools import cache
 
+from gpulease.gpus import driver
 from gpulease.gpus.base import GPUInfo, Probe, Sample
-from gpulease.gpus.nvml import LOST_GAPS
 from gpulease.gpus.simulated import SimulatedProbe
 from gpulease.policy.capacity import cards
 from gpulease.policy.model import (
@@ -141,8 +141,19 @@ class LocalProvider:
         """Keep nothing in mind: homes are where the leases are."""
 
     def problem(self) -> str:
-        """Say why there is no device."""
-        return "" if self._infos else str(getattr(self._probe, "problem", "")) or "no device"
+        """Say why there is no device, and of each that fails what to do."""
+        if not self._infos:
+            return driver.say(self._probe.problem) or "no device"
+        failing = [
+            f"{uuid}: {driver.say(sample.gap)}"
+            for uuid, sample in sorted(self._samples.items())
+            if sample.gap in driver.WORDS
+        ]
+        return "; ".join(failing)
+
+    def limits(self) -> Sequence[str]:
+        """Say which devices cannot be measured."""
+        return self._probe.limits()
 
     async def devices(self) -> Sequence[Device]:
         """Return every device with what occupies it."""
@@ -300,7 +311,7 @@ class LocalProvider:
         """Tell whether the driver says that no process uses the lease's devices."""
         samples = [self._samples.get(cards.card_of(uuid)) for uuid in lease.devices]
         real = not any(info.simulated for info in self._infos.values())
-        return real and all(each and not each.gap and not each.pids for each in samples)
+        return real and all(each and not each.gap and each.pids == () for each in samples)
 
     def _holders(self) -> Mapping[str, Mapping[str, Held]]:
         """Return, by the card, the leases that hold it or parts of it."""
@@ -319,7 +330,7 @@ class LocalProvider:
             memory=info.memory,
             simulated=info.simulated,
             healthy=not any(held.told for held in holders.values() if uuid in held.lease.devices),
-            lost=sample is not None and sample.gap in LOST_GAPS,
+            lost=sample is not None and sample.gap in driver.LOST_GAPS,
             occupied_by=_occupant(uuid, sample, holders),
             compute=info.compute_capability,
             ecc=info.ecc,

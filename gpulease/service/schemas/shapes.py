@@ -246,6 +246,7 @@ class BatchesTaken(TypedDict):
     taken: int
     repeated: int
     now: str
+    leaving: bool  # the node goes or is worked on: the agent lets go of a driver that nobody uses
     resources: NotRequired[dict[str, ResourceNames]]
 
 

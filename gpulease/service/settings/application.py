@@ -85,7 +85,10 @@ class GPULeaseService(Application):
         "With https the certificate is that of JUPYTERHUB_SSL_CERTFILE and JUPYTERHUB_SSL_KEYFILE."
     ).tag(config=True)
     gpus = Integer(
-        0, min=0, max=1024, help="How many simulated GPUs to offer where NVML finds none."
+        0,
+        min=0,
+        max=1024,
+        help="How many simulated GPUs to offer on a machine without an NVIDIA driver.",
     ).tag(config=True)
     gpu_name = Unicode(
         "Simulated GPU", help="What simulated GPUs are called: several names with commas, in turn."

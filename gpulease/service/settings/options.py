@@ -78,13 +78,16 @@ def secret_of(options: Options, hub_token: str) -> bytes:
 
 
 def choose_probe(options: Options) -> Probe:
-    """Return what reads the devices: the driver where there is one, else simulated ones."""
-    real = NVMLProbe()
+    """Return what reads the devices: the driver where there is one, else simulated ones.
+
+    A driver that does not work stays the choice: nobody is given a simulated GPU for a real one.
+    """
     if not options.simulate:
-        if real.inventory() or not options.gpus:
+        real = NVMLProbe()
+        if real.inventory() or real.installed or not options.gpus:
             return real
-        log.info("no real GPU (%s): simulated ones are offered", real.problem or "none found")
-    real.close()
+        log.info("no NVIDIA driver (%s): simulated GPUs are offered", real.problem)
+        real.close()
     return SimulatedProbe(options.gpus, name=options.gpu_name, memory=options.gpu_memory)
 
 

@@ -11,7 +11,7 @@ from gpulease import labels
 from gpulease.policy.model import GPUClass
 from gpulease.policy.pods import AskKind, PodAsk, Toleration, Where, hami
 from gpulease.providers.kubernetes.capacity.slots import Inventories, Placing, inventories, place
-from gpulease.providers.kubernetes.observed.node_words import leaving
+from gpulease.providers.kubernetes.observed.node_words import leaving, upgrading
 from gpulease.providers.kubernetes.observed.parts import Part
 from gpulease.providers.kubernetes.observed.pods import use_of
 from tests.providers.kubernetes.objects import INSTANCE, lease_pod, node, pod
@@ -307,6 +307,21 @@ def test_a_node_that_is_announced_to_go_leaves(key):
     assert leaving({"metadata": {"name": "n"}, "spec": {"taints": [taint]}})
     kept = {"key": "gpulease/pool", "value": "cards", "effect": "NoSchedule"}
     assert not leaving({"metadata": {"name": "n"}, "spec": {"taints": [kept]}})
+
+
+@pytest.mark.parametrize(
+    ("state", "expected"),
+    [
+        ("upgrade-required", False),  # in the queue; the old driver runs on
+        ("wait-for-jobs-required", True),
+        ("pod-restart-required", True),
+        ("upgrade-done", False),
+        ("", False),
+    ],
+)
+def test_the_gpu_operator_says_when_it_replaces_a_driver(state, expected):
+    marks = {"nvidia.com/gpu-driver-upgrade-state": state} if state else {}
+    assert upgrading({"metadata": {"name": "n", "labels": marks}}) is expected
 
 
 def ready(name, gpu_class="card"):

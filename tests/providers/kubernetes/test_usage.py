@@ -284,7 +284,10 @@ def test_an_admin_reads_which_device_fails_and_until_when() -> None:
     usage.hear("n1", batch(devices=[SICK, *mig], holders=[]), NOW)
     usage.hear("n2", batch(devices=[device()], holders=[]), NOW)
     (sentence,) = usage.warnings(NOW)
-    assert sentence == ("n1: GPU G: the driver reported Xid 79, out of service until 12:10 UTC.")
+    assert sentence == (
+        "n1: GPU G: the driver reported Xid 79, out of service until 12:10 UTC."
+        " It fell off the bus: drain and reboot the node."
+    )
     assert usage.warnings(NOW + timedelta(seconds=600)) == []
 
 
@@ -305,3 +308,22 @@ def test_mig_devices_fail_with_their_gpu() -> None:
 def test_an_application_fault_closes_nothing() -> None:
     found = faults(POD, devices=[device(incidents=[{**XID, "xid": 31}])], holders=ALONE)
     assert (found.slots, found.nodes) == ({}, {})
+
+
+def test_health_names_a_nodes_trouble_and_what_cannot_be_measured() -> None:
+    usage = Usage()
+    usage.hear("n1", batch(devices=[device(level=CELLS)]), NOW)
+    usage.hear("n2", batch(devices=[], problem="unknown: Restart the pod."), NOW)
+    gone = {"kind": "xid", "xid": 79, "at": NOW.isoformat(), "until": None}
+    usage.hear("n3", batch(devices=[device(incidents=[gone])]), NOW)
+    trouble, fault = usage.warnings(NOW)
+    assert trouble == "n2: unknown: Restart the pod."
+    assert "drain and reboot the node" in fault
+    (limit,) = usage.limits()
+    assert limit.startswith("n1 (")
+    assert "no GPU cell runs" in limit
+
+
+def test_a_card_of_unknown_size_takes_room_from_nobody() -> None:
+    word = {"seconds": [second(0.0, memory=70, memories={"uid-1": 50})], "holders": SHARED}
+    assert one(**word, devices=[device(memory=0)]).tenancy is None

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from gpulease.gpus.base import Sample, Tenancy
+from gpulease.gpus.base import UNMEASURED, Sample, Tenancy
 from gpulease.policy.evidence import quarantine
 from gpulease.policy.model import EvidenceLevel
 from gpulease.protocol.agents import AgentBatch, AgentIncident
@@ -140,7 +140,8 @@ def failing(batch: AgentBatch, now: datetime) -> dict[str, str]:
         found = quarantine.judge([_incident(each) for each in device["incidents"]], now)
         if not found.healthy:
             until = f", out of service until {found.until:%H:%M} UTC" if found.until else ""
-            bad[device["uuid"]] = f"GPU {device['uuid']}: {found.sentence}{until}."
+            said = f"GPU {device['uuid']}: {found.sentence}{until}. {found.step}"
+            bad[device["uuid"]] = said.rstrip()
     for device in batch["devices"]:
         if device["parent"] in bad:
             bad.setdefault(device["uuid"], bad[device["parent"]])
@@ -182,8 +183,24 @@ class Usage:
         return [
             f"{node}: {sentence}"
             for node, report in sorted(self.reports.items())
-            for sentence in sorted(set(failing(report.newest, now).values()))
+            for sentence in [
+                *filter(None, [report.newest["problem"]]),
+                *sorted(set(failing(report.newest, now).values())),
+            ]
         ]
+
+    def limits(self) -> list[str]:
+        """Return the nodes with devices whose use cannot be measured."""
+        found = []
+        for node, report in sorted(self.reports.items()):
+            parents = {each["parent"] for each in report.newest["devices"]}
+            coarse = [
+                each["name"]
+                for each in report.newest["devices"]
+                if each["level"] == "cells" and each["uuid"] not in parents
+            ]
+            found += [f"{node} ({', '.join(sorted(set(coarse)))}): {UNMEASURED}"] if coarse else []
+        return found
 
     def forget(self, nodes: Iterable[str]) -> None:
         """Keep what was said of these nodes only; the others have left the cluster."""
@@ -224,9 +241,9 @@ def _of_batch(
             memory = second.get("memory")
             at = _instant(second["at"])
             tenancy = None
-            if uuid in beside and memory is not None and "memories" in second:
+            if uuid in beside and memory is not None and sizes.get(uuid) and "memories" in second:
                 taken = second["memories"].get(pod.uid, 0)
-                tenancy = Tenancy(f"{pod.node}/{uuid}", taken, sizes.get(uuid, 0) - memory)
+                tenancy = Tenancy(f"{pod.node}/{uuid}", taken, sizes[uuid] - memory)
             own = tenancy.used if tenancy is not None else None if uuid in beside else memory
             # Each of several slots on one device is told its use; its memory is held once.
             own = 0 if number and own is not None else own

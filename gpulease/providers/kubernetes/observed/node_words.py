@@ -34,6 +34,18 @@ _LEAVING_TAINTS = frozenset(
         "node.kubernetes.io/out-of-service",
     }
 )
+#: The label by which NVIDIA's GPU operator says how far an upgrade of the driver is, and the steps
+#: from the deletion of pods to the new driver's start.
+_UPGRADE = "nvidia.com/gpu-driver-upgrade-state"
+_UPGRADING = frozenset(
+    {
+        "wait-for-jobs-required",
+        "pod-deletion-required",
+        "drain-required",
+        "node-maintenance-required",
+        "pod-restart-required",
+    }
+)
 
 
 def lost(node: Manifest) -> bool:
@@ -49,6 +61,11 @@ def leaving(node: Manifest) -> bool:
     announced = any(taint.get("key") in _LEAVING_TAINTS for taint in spec.get("taints") or [])
     deleting = bool((node.get("metadata") or {}).get("deletionTimestamp"))
     return bool(spec.get("unschedulable")) or announced or deleting
+
+
+def upgrading(node: Manifest) -> bool:
+    """Whether NVIDIA's GPU operator replaces the node's driver: nobody may have it open then."""
+    return labels_of(node).get(_UPGRADE) in _UPGRADING
 
 
 def product_of(node: Manifest) -> tuple[str, int]:

@@ -1,13 +1,13 @@
 """Utilisation by GPM (Hopper and newer): the one measure that NVML has for a MIG device.
 
-Owns the pair of samples that a figure is made from.  Refuses to know when it is read.
+A figure is made from a pair of samples, one of each reading.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from gpulease.gpus.driver import UNABLE, reason_of
+from gpulease.gpus.driver import IMPLAUSIBLE, RefusedError, ask, optional, reason_of, share
 
 #: NVML's ``NVML_GPM_METRIC_GRAPHICS_UTIL``: share of time in which anything ran.
 _GRAPHICS_UTIL = 1
@@ -21,7 +21,7 @@ class Meter:
     """
 
     def __init__(self, nvml: Any) -> None:
-        self._samples = [nvml.nvmlGpmSampleAlloc(), nvml.nvmlGpmSampleAlloc()]
+        self._samples = [ask(nvml, "nvmlGpmSampleAlloc"), ask(nvml, "nvmlGpmSampleAlloc")]
         self._whole = False  # whether both samples were taken
         self._card: Any = None
         self._instance = 0
@@ -29,12 +29,8 @@ class Meter:
     @staticmethod
     def possible(nvml: Any, card: Any) -> bool:
         """Tell whether a GPU has GPM."""
-        try:
-            return bool(nvml.nvmlGpmQueryDeviceSupport(card).isSupportedDevice)
-        except nvml.NVMLError as error:
-            if reason_of(nvml, error) not in UNABLE:
-                raise
-            return False
+        support = optional(nvml, "nvmlGpmQueryDeviceSupport", card)
+        return support is not None and bool(support.isSupportedDevice)
 
     def aim(self, card: Any, instance: int) -> None:
         """Say which GPU instance of which GPU to read from now on."""
@@ -44,10 +40,10 @@ class Meter:
         """Return the use since the last call (0..1), ``None`` at the first.
 
         Raises:
-            NVMLError: the device cannot be read.
+            RefusedError: the device cannot be read.
         """
         before, now = self._samples
-        nvml.nvmlGpmMigSampleGet(self._card, self._instance, now)
+        ask(nvml, "nvmlGpmMigSampleGet", self._card, self._instance, now)
         self._samples = [now, before]
         if not self._whole:
             self._whole = True
@@ -57,8 +53,11 @@ class Meter:
         asked.numMetrics = 1
         asked.sample1, asked.sample2 = before, now
         asked.metrics[0].metricId = _GRAPHICS_UTIL
-        nvml.nvmlGpmMetricsGet(asked)
+        ask(nvml, "nvmlGpmMetricsGet", asked)
         metric = asked.metrics[0]
         if metric.nvmlReturn != 0:
-            raise nvml.NVMLError(metric.nvmlReturn)
-        return min(1.0, max(0.0, float(metric.value) / 100))
+            raise RefusedError(reason_of(nvml, nvml.NVMLError(metric.nvmlReturn)))
+        use = share(round(float(metric.value), 3))
+        if use is None:
+            raise RefusedError(IMPLAUSIBLE)
+        return use
