@@ -60,8 +60,8 @@ WORDS: Final[Mapping[str, str]] = {
     "no_mig_devices": "The GPU is in MIG mode and has no MIG devices, so nothing runs on it. Create"
     " some with `nvidia-smi mig`, or turn MIG off.",
     LET_GO: "The node is cordoned and no pod has a GPU: the driver is released, for its upgrade.",
-    IMPLAUSIBLE: "The driver gives figures that cannot be true. Compare with `nvidia-smi`, and update"
-    " the driver if it lasts.",
+    IMPLAUSIBLE: "The driver gives figures that cannot be true. Compare with `nvidia-smi`, and"
+    " update the driver if it lasts.",
 }
 
 #: The biggest process number of Linux (``PID_MAX_LIMIT``).

@@ -179,7 +179,8 @@ class Reader:
             now,
             use,
             gap,
-            driver.size(memory and memory.used, seen.info.memory),
+            # Of an unknown whole no part says anything.
+            driver.size(memory.used, seen.info.memory) if memory and seen.info.memory else None,
             driver.watts(self._ask(nvml, seen, "nvmlDeviceGetPowerUsage")),
             by_pid,
             {pid: size for pid, size in sizes if size is not None} if told else None,
