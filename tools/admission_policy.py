@@ -6,6 +6,8 @@ The policy's patterns come from `gpulease.hub.gpu_names`, and what stands betwee
 
 import re
 import sys
+from collections.abc import Iterable
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from textwrap import fill
@@ -28,9 +30,15 @@ PATTERNS = {
     "scheduler": gpu_names.SCHEDULER,
     "hostPath": gpu_names.HOST_PATH,
     "capability": gpu_names.CAPABILITY,
-    "listed": guard_list.expression(guard_list.known_lines()),
+    "listed": guard_list.SHIPPED,
 }
-OFF = "[" + ", ".join(f"'{each}'" for each in gpu_names.OFF) + "]"
+
+
+def _list(words: Iterable[str]) -> str:
+    return "[" + ", ".join(f"'{each}'" for each in words) + "]"
+
+
+OFF = _list(gpu_names.OFF)
 #: Kind -> what the person reads whose pod is refused.
 WORDS = {
     "resource": "a server has CPU, memory, ephemeral storage and huge pages",
@@ -64,11 +72,16 @@ def rendered(text: str) -> str:
     _old, tail = rest.split(END + "\n")
     rows = sorted(guard_list.ROWS, key=lambda row: list(WORDS).index(row.kind))
     parts = [_validation(kind, list(each)) for kind, each in groupby(rows, lambda row: row.kind)]
-    blocker = f"    - name: held\n      expression: >-\n{_folded(_held())}\n"
     text = head + BEGIN + "\n" + "".join(parts) + END + "\n" + tail
-    return re.sub(
-        r"    - name: held\n      expression: >-\n(        .*\n)+", lambda _: blocker, text
-    )
+    text = _replaced(text, "init", _init())
+    return _replaced(text, "harmless", _list(gpu_names.HARMLESS_NOTES))
+
+
+def _replaced(text: str, name: str, expression: str) -> str:
+    """Return the policy's text with another expression of a variable."""
+    start = f"    - name: {name}\n      expression: >-\n"
+    written = f"{start}{_folded(expression)}\n"
+    return re.sub(start + r"(        .*\n)+", lambda _: written, text)
 
 
 def _validation(kind: str, rows: list[guard_list.Row]) -> str:
@@ -103,10 +116,9 @@ def _row(row: guard_list.Row) -> str:
         inside = _field(typed.format("c"), names, row, 0)
         if kind == "initContainers" and row.kind in {"privilege", "capability"}:
             # Without the chart's own container that closes the metadata address.
-            found.append(f"variables.held.all(c, {inside})")
+            own = replace(row, kind="capability of init") if row.kind == "capability" else row
+            found.append(f"variables.init.all(c, {_field(typed.format('c'), names, own, 0)})")
             continue
-        if kind == "containers" and row.kind in {"privilege", "capability"}:
-            continue  # these are among those held
         found.append(f"(!has(object.spec.{kind}) || object.spec.{kind}.all(c, {inside}))")
     return " && ".join(found)
 
@@ -144,7 +156,11 @@ def _pair(at: str, row: guard_list.Row) -> str:
 
 
 def _value(at: str, row: guard_list.Row) -> str:
-    line = _on_list(f"'{row.kind} ' + {at}")
+    kind = row.kind.removesuffix(" of init")
+    line = _on_list(f"'{kind} ' + {at}")
+    if kind != row.kind:
+        own = _on_list(f"'{kind} ' + {at} + ' in ' + c.name")
+        line = f"{line} || {own}"
     return f"({at} == '' || {line})"
 
 
@@ -211,8 +227,8 @@ FORMS = {
 }
 
 
-def _held() -> str:
-    """Containers that may be privileged in no case: all but the chart's block-cloud-metadata."""
+def _init() -> str:
+    """Init containers that may be privileged in no case: all but the chart's own."""
     words = [
         f"c.command[{index}] == '{each}'"
         for index, each in enumerate(guard_list.BLOCKER_COMMAND)
@@ -237,8 +253,7 @@ def _held() -> str:
         ]
     )
     return (
-        "object.spec.containers + (has(object.spec.initContainers)"
-        f" ? object.spec.initContainers.filter(c, !({is_it})) : [])"
+        f"has(object.spec.initContainers) ? object.spec.initContainers.filter(c, !({is_it})) : []"
     )
 
 

@@ -100,7 +100,12 @@ NOTE: Final = (
     r"|^hami\.io/|^aliyun\.com/gpu|^scheduler\.framework\.gpushare|^aliyun_com_gpu"
     r"|^volcano\.sh/(v?gpu|vnpu|numa)|^bitfusion|koordinator\.sh/(gpu|device)"
     r"|^resource\.kubernetes\.io/admin-access$"
+    # gVisor's own way to the driver, and injectors that write whatever they are told into the pod.
+    r"|^dev\.gvisor\..*(nv|tpu)proxy|^inject\.istio\.io/templates$|^proxy\.istio\.io/overrides$"
+    r"|^sidecar\.istio\.io/userVolume|^vault\.hashicorp\.com/agent-(init-)?json-patch$"
 )
+#: Such notes that ask for nothing: HAMi is told to keep away, istio brings its own sidecar.
+HARMLESS_NOTES: Final = ("hami.io/webhook=ignore", "inject.istio.io/templates=sidecar")
 #: A runtime that puts devices into containers, and a scheduler that hands them out.
 RUNTIME: Final = rf"(?i)nvidia|amd|habana|ascend|{_WORD}"
 SCHEDULER: Final = (
@@ -185,8 +190,8 @@ def is_gpu_scheduler(name: str) -> bool:
 
 
 def is_note(key: str, value: str) -> bool:
-    """Whether an annotation or label asks for devices; telling HAMi to keep away does not."""
-    if (key, value) == ("hami.io/webhook", "ignore"):
+    """Whether an annotation or label asks for devices."""
+    if f"{key}={value}" in HARMLESS_NOTES:
         return False
     return re.search(NOTE, key) is not None
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from gpulease.hub import gpu_names
+from gpulease.hub import gpu_names, guard_list
 from gpulease.hub.guard_list import (
     BLOCKER,
     BLOCKER_CAPABILITY,
@@ -24,7 +24,6 @@ from gpulease.hub.guard_list import (
     Form,
     Row,
     allows,
-    known_lines,
 )
 from gpulease.hub.guard_shape import Path, items, mapping, text
 
@@ -44,7 +43,7 @@ def unlisted(
 ) -> Iterator[Entry]:
     """Yield what stands in a pod's spec and not on the list."""
     for line in lines(spec, blocker_image):
-        if not any(allows((*known_lines(), *allow), way) for way in line.ways):
+        if not any(guard_list.is_listed(way) or allows(allow, way) for way in line.ways):
             yield line
 
 
@@ -53,7 +52,16 @@ def lines(spec: Mapping[str, Any], blocker_image: str = BLOCKER_IMAGE) -> Iterat
     for row in ROWS:
         for path, value in _at(spec, row, blocker_image):
             for part, ways in _FORMS[row.form](row, value):
-                yield Entry((*path, *part), ways)
+                yield Entry((*path, *part), (*_of_one_container(spec, row, path, ways), *ways))
+
+
+def _of_one_container(
+    spec: Mapping[str, Any], row: Row, path: Path, ways: tuple[str, ...]
+) -> Iterator[str]:
+    """Yield the line of a capability that one init container has, and no other container."""
+    if row.kind == "capability" and path[1] == "initContainers":
+        name = text(items(spec["initContainers"])[int(path[2])].get("name"))
+        yield from (f"{way} in {name}" for way in ways)
 
 
 def _at(spec: Mapping[str, Any], row: Row, image: str) -> Iterator[tuple[Path, Any]]:

@@ -1,18 +1,21 @@
 """What a notebook server without a GPU may have: one table for the guard and the admission policy.
 
 A row says where in a pod's spec something stands, and how it is written as a *line*, such as
-``resource memory`` or ``hostPath /srv/data``.  ``LISTED`` has the lines that every server may have;
-a site adds its own in the same words (``c.GPULeaseSpawner.gpulease_allow``).  ``guard_lines`` walks
-the rows, ``tools/admission_policy.py`` writes the same rows as expressions of the API server's.
+``resource memory`` or ``hostPath /srv/data``.  ``LISTED`` has the lines that every server may have,
+``guard_usual`` those of usual sites; a site adds its own in the same words
+(``c.GPULeaseSpawner.gpulease_allow``).  ``guard_lines`` walks the rows,
+``tools/admission_policy.py`` writes the same rows as expressions of the API server's.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Literal
+
+from gpulease.hub.guard_usual import USUAL
 
 CONTAINERS: Final = ("initContainers", "containers", "ephemeralContainers")
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -143,15 +146,18 @@ BLOCKER_WITHOUT: Final = (
 BLOCKER_MOUNT: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 
-def known_lines() -> Iterator[str]:
-    """Yield the patterns of ``LISTED`` as lines."""
-    for kind, values in LISTED.items():
-        yield from (f"{kind} {value}" for value in values)
-
-
 def expression(patterns: Iterable[str]) -> str:
     """Return a regular expression (RE2's and Python's) that takes these lines and no other."""
     return "^(?:" + "|".join(_escaped(each) for each in patterns) + ")$"
+
+
+def _shipped() -> str:
+    """Return the expression of ``LISTED`` and ``USUAL``, in which ``{a,b}`` is one of these."""
+    tables = (LISTED, USUAL)
+    lines = (f"{kind} {each}" for table in tables for kind in table for each in table[kind])
+    return re.sub(
+        r"\\\{(.*?)\\\}", lambda found: f"(?:{found[1].replace(',', '|')})", expression(lines)
+    )
 
 
 def _escaped(pattern: str) -> str:
@@ -161,6 +167,16 @@ def _escaped(pattern: str) -> str:
 @lru_cache(maxsize=64)
 def _compiled(patterns: tuple[str, ...]) -> re.Pattern[str]:
     return re.compile(expression(patterns), re.DOTALL)
+
+
+#: What every server may have.
+SHIPPED: Final = _shipped()
+_SHIPPED: Final = re.compile(SHIPPED, re.DOTALL)
+
+
+def is_listed(line: str) -> bool:
+    """Whether every server may have this."""
+    return _SHIPPED.match(line) is not None
 
 
 def allows(patterns: tuple[str, ...], line: str) -> bool:

@@ -32,6 +32,7 @@ from tests.hub.pods import (
     expression,
     required_fields,
 )
+from tests.hub.usual_sites import SITES
 
 pytestmark = pytest.mark.cluster
 
@@ -102,8 +103,9 @@ def make_hub_account(installed: Installed) -> None:
         {"kind": "RoleBinding", "roleRef": role, "subjects": [subject]},
     ):
         installed.api.create({"apiVersion": f"{rights}/v1", "metadata": metadata, **document})
-    other = {"name": "other", "namespace": installed.servers}
-    installed.api.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": other})
+    for name in ("other", "user-sa"):
+        metadata = {"name": name, "namespace": installed.servers}
+        installed.api.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})
 
 
 def hub_of(policies: Installed) -> Any:
@@ -387,7 +389,6 @@ def _servers_own(change: dict[str, Any]) -> dict[str, Any]:
     """Return a possible pod without what the clean pod's site would have to allow."""
     pod = _possible(change)
     pod["spec"]["volumes"] = [each for each in pod["spec"]["volumes"] if each["name"] != "data"]
-    del pod["spec"]["containers"][0]["resources"]["limits"]["github.com/fuse"]
     return pod
 
 
@@ -415,6 +416,11 @@ def test_the_hub_gets_no_gpu_either(policies, rule, change, path):
 )
 def test_the_hub_creates_a_server(policies, change):
     assert refusal(hub_of(policies), _servers_own(change), policies.servers) == ""
+
+
+@pytest.mark.parametrize("site", SITES)
+def test_the_hub_creates_servers_of_usual_sites(policies, site):
+    assert refusal(hub_of(policies), _servers_own(SITES[site]), policies.servers) == ""
 
 
 def test_the_charts_privileged_container_is_allowed_as_the_chart_makes_it(policies):

@@ -7,7 +7,7 @@ Change = dict[str, Any]
 
 
 #: What the clean pod has beside the guard's own list: a site would allow it by these lines.
-ALLOW = ("hostPath /srv/data", "resource github.com/fuse", "runtimeClassName gvisor", "node zone=*")
+ALLOW = ("hostPath /srv/data", "node zone=*")
 
 
 def clean_pod() -> dict[str, Any]:
@@ -91,14 +91,14 @@ def clean_pod() -> dict[str, Any]:
 def changed(change: Change) -> dict[str, Any]:
     """A clean pod with ``change`` merged in: dicts by key, lists appended, the rest replaced."""
     pod = clean_pod()
-    _merge(pod, copy.deepcopy(change))
+    merge(pod, copy.deepcopy(change))
     return pod
 
 
-def _merge(target: Any, change: Change) -> None:
+def merge(target: Any, change: Change) -> None:
     for key, value in change.items():
         if isinstance(value, dict) and isinstance(target.get(key), dict):
-            _merge(target[key], value)
+            merge(target[key], value)
         elif isinstance(value, list) and isinstance(target.get(key), list):
             target[key] += value
         else:
@@ -492,6 +492,16 @@ BAD: list[tuple[str, Change, str]] = [
             ("annotations", "elasticgpu.io/container-main", "0"),
             ("annotations", "volcano.sh/gpu-index", "0"),
             ("annotations", "scheduling.koordinator.sh/device-allocated", "{}"),
+            ("annotations", "dev.gvisor.flag.nvproxy", "true"),
+            ("annotations", "dev.gvisor.internal.nvproxy", "true"),
+            ("annotations", "dev.gvisor.flag.nvproxy-allowed-driver-capabilities", "all"),
+            ("annotations", "inject.istio.io/templates", "sidecar,site"),
+            ("labels", "inject.istio.io/templates", "gpu"),
+            ("annotations", "sidecar.istio.io/userVolume", '[{"hostPath": {"path": "/dev"}}]'),
+            ("annotations", "sidecar.istio.io/userVolumeMount", "[]"),
+            ("annotations", "proxy.istio.io/overrides", "{}"),
+            ("annotations", "vault.hashicorp.com/agent-json-patch", "[]"),
+            ("annotations", "vault.hashicorp.com/agent-init-json-patch", "[]"),
         )
     ),
     # What only a lease's pod bears.

@@ -20,6 +20,7 @@ from tests.hub.pods import (
     container,
     expression,
     marked,
+    merge,
     preferred,
     required,
     required_fields,
@@ -201,13 +202,11 @@ several = st.builds(
 
 
 def _built(changes, without):
-    from tests.hub.pods import _merge
-
     pod = clean_pod()
     for part in without:
         del pod["spec"][part]
     for change in changes:
-        _merge(pod, copy.deepcopy(change))
+        merge(pod, copy.deepcopy(change))
     return pod
 
 

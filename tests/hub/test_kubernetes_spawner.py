@@ -297,14 +297,14 @@ PLACED = {
     "scheduler_name": "packer",
     "priority_class_name": "students",
     "service_account": "student-{username}",
-    "extra_pod_config": {"runtimeClassName": "gvisor"},
+    "extra_pod_config": {"runtimeClassName": "kata"},
 }
 
 
 async def test_what_a_site_configures_for_all_servers_is_on_the_list(make_spawner):
     pod = await start(make_spawner(**PLACED))
     assert pod["spec"]["serviceAccountName"] == "student-stu"
-    assert pod["spec"]["runtimeClassName"] == "gvisor"
+    assert pod["spec"]["runtimeClassName"] == "kata"
 
 
 @pytest.mark.parametrize("setting", PLACED)

@@ -174,8 +174,7 @@ async def test_all_that_kubespawner_can_set_starts_with_the_printed_lines(no_clu
     lines = sorted({line for each in found for line in each.missing})
     assert lines == [
         "capability NET_ADMIN",
-        "capability SYS_TIME",
-        "csi secrets-store.csi.k8s.io",
+        "capability SYS_TIME in clone",
         "flexVolume kubernetes.io/cifs",
         "hostPath /mnt/data",
         "node attrib>2",
