@@ -1,12 +1,14 @@
 """Keeps what one spawn changed on its spawner from reaching the next.
 
 KubeSpawner and JupyterHub merge the overrides of profiles and groups into the spawner's own
-settings in place, and a spawner outlives a spawn that failed.  This module owns taking the settings
-as configured and putting them back; it knows no setting by name.
+settings in place, and a spawner outlives a spawn that failed.  Settings are taken as configured and
+put back, whichever they are.
 """
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Mapping, MutableSequence, MutableSet
 from typing import Any
 
 from traitlets import HasTraits
@@ -35,11 +37,27 @@ def _copied(value: Any) -> Any:
 
     (``copy.deepcopy`` would copy a bound method's object, that is the spawner, with its database.)
     """
-    if type(value) is dict:
-        return {key: _copied(item) for key, item in value.items()}
-    if type(value) in {list, tuple, set}:
-        return type(value)(_copied(item) for item in value)
-    return value
+    if isinstance(value, tuple):  # a named one, too
+        return tuple.__new__(type(value), map(_copied, value))
+    if not isinstance(value, Mapping | MutableSequence | MutableSet):
+        return value
+    made = _shallow(value)
+    if isinstance(value, Mapping):
+        for key in made:
+            made[key] = _copied(made[key])
+    elif isinstance(value, MutableSequence):
+        for index, item in enumerate(made):
+            made[index] = _copied(item)
+    return made
+
+
+def _shallow(value: Any) -> Any:
+    """Return another container with the same items, of the same type where it can be."""
+    if isinstance(value, dict | list | set):
+        return copy.copy(value)
+    if hasattr(value, "copy"):
+        return value.copy()  # such as a dict of what os.environ holds
+    return dict(value) if isinstance(value, Mapping) else copy.copy(value)
 
 
 def _same(one: Any, other: Any) -> bool:
