@@ -94,7 +94,8 @@ class GPUCells:
         parts.say_notes()
         self._gate.fresh_companion()
         self._mention_debugger()
-        parts.note.next_cell(parts.kernel.get_parent("shell"))
+        if parts.by_person:
+            parts.note.next_cell(parts.kernel.get_parent("shell"))
         with parts.link.noticing_the_dead(), self._under_way():
             self._run_attached(source, silent=silent)
 
@@ -186,7 +187,8 @@ class GPUCells:
 
     def _mention_debugger(self) -> None:
         debugger = getattr(self._parts.kernel, "debugger", None)
-        if getattr(debugger, "is_started", False) and not self._debugger_told:
+        started = getattr(debugger, "is_started", False)
+        if started and not self._debugger_told and self._parts.by_person:
             self._debugger_told = True
             self._parts.alone = False
             say(self._parts.shell, "Lab's debugger does not reach GPU cells; %debug does.")
@@ -270,8 +272,9 @@ class GPUCells:
             raise
 
     def _count(self) -> int:
+        """Return the number of the running cell; IPython has counted it where a person typed it."""
         parts = self._parts
-        return max(1, int(parts.shell.execution_count) - 1)
+        return max(1, int(parts.shell.execution_count) - parts.by_person)
 
 
 def _block_options(gpu_class: str | None, options: dict[str, Any]) -> CellOptions:

@@ -18,6 +18,7 @@ from typing import Any
 from gpulease.errors import GPULeaseError
 from gpulease.kernel.channels import Channels, Message
 from gpulease.kernel.inbox import Inbox
+from gpulease.kernel.person import typed_by_person
 from gpulease.kernel.relay import Relay
 from gpulease.protocol import EXECUTE_METADATA, CellText, ExecuteMetadata
 
@@ -98,7 +99,7 @@ class Executor:
         content = {
             "code": source,
             "silent": silent,
-            "store_history": not silent,
+            "store_history": typed_by_person(parent),
             "user_expressions": {},
             "allow_stdin": bool(getattr(self._kernel, "_allow_stdin", False)),
             "stop_on_error": False,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpulease.errors import GPULeaseError
 from gpulease.kernel import blocks
+from gpulease.kernel.callbacks import OWN_TARGET, Callbacks
 from gpulease.kernel.route import Route, route
 from gpulease.kernel.wrap import Wrapper
 from gpulease.sides.blocks import gpu
@@ -35,6 +36,7 @@ class Extension:
         self._passed: list[bool] = []  # for each home cell that runs, whether there was a gate
         self.wrapper = Wrapper(shell, self)
         self.wrapper.install()
+        self._callbacks = Callbacks(shell.kernel, self.ran_beside)
         self._transformer = blocks.BlockTransformer(lambda: self.wrapper.typed, self._is_gpu)
         shell.ast_transformers.append(self._transformer)
         gpu.away = self._call_away
@@ -67,6 +69,7 @@ class Extension:
     def unload(self) -> None:
         """Undo everything."""
         self.wrapper.remove()
+        self._callbacks.remove()
         gpu.away = None
         if self._transformer in self.shell.ast_transformers:
             self.shell.ast_transformers.remove(self._transformer)
@@ -111,6 +114,11 @@ class Extension:
             self.session.after_home(way, failed=failed)
         if not self._connected_once:
             self.state.cell_ended()
+
+    def ran_beside(self) -> None:
+        """Note that code of the person's ran beside the cells, on any thread (``wrap.Cells``)."""
+        if self._connected_once:
+            self.session.home.ran_beside()
 
     @property
     def _connected_once(self) -> bool:
@@ -174,7 +182,7 @@ class Extension:
             session.front = session.front or Front(session)
             session.front.opened(comm, message)
 
-        self.shell.kernel.comm_manager.register_target("gpulease", opened)
+        self.shell.kernel.comm_manager.register_target(OWN_TARGET, opened)
         loop = getattr(self.shell.kernel, "io_loop", None)
         if os.environ.get(ENV_BUS):
             if loop is not None:

@@ -84,8 +84,10 @@ class Gate:
             self._parts.home.after_home_cell(max(1, int(self._parts.shell.execution_count) - 1))
         if not failed:
             self._remember(way.both)
-            if way.both:
+            if way.both and self._parts.by_person:
                 self.tell_companion()
+            elif way.both:  # a cell there would count as use: the next GPU cell brings it
+                self._told_companion = None
             if way.installs:
                 self._install_away(way.installs)
 

@@ -69,6 +69,7 @@ class LeaseLink:
         self.was_sticky: Callable[[], None] = lambda: None
         self.detached: Callable[[], None] = lambda: None
         self.in_cell: Callable[[], bool] = lambda: False
+        self.by_person: Callable[[], bool] = lambda: True  # what runs is a person's cell
         self.ends: dict[str, EndView] = {}
         self.cell = ""  # the GPU cell that runs now, for naming what it loses
         self.stopped_by: str = ""  # the reason for which gpulease itself stopped the GPU cell
@@ -327,7 +328,8 @@ class LeaseLink:
                     control = self.attachment.control
                     control.start_call("abandon", {"kernel_id": self.kernel_id})
                     self.companion_died("The companion of this notebook died.")
-                    self.lost = None  # this very error tells of it
+                    if self.by_person():
+                        self.lost = None  # this very error tells of it
             raise
 
     def abandon(self) -> None:

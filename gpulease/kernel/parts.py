@@ -23,6 +23,7 @@ from gpulease.kernel.last_error import LastError
 from gpulease.kernel.lease import LeaseLink
 from gpulease.kernel.options import parse_options
 from gpulease.kernel.outputs import CARRIER, Results
+from gpulease.kernel.person import typed_by_person
 from gpulease.kernel.progress import QueueProgress
 from gpulease.kernel.relay import Relay, say
 from gpulease.kernel.sources import Sources
@@ -69,6 +70,7 @@ class Parts(ABC):
         self.link.departure.leaving = self.results.resolve_all
         self.files = self.link.departure.files = MirroredFiles(lambda: self.link.attachment)
         self.link.in_cell = lambda: self._depth > 0
+        self.link.by_person = lambda: self.by_person
         self.waiter = Waiter(
             shell,
             self.inbox,
@@ -126,26 +128,35 @@ class Parts(ABC):
         """Whether a cell runs now."""
         return self._depth > 0
 
+    @property
+    def by_person(self) -> bool:
+        """Whether what runs now is a person's cell, and no request of a tool's."""
+        return typed_by_person(self.kernel.get_parent("shell"))
+
     def enter(self) -> None:
         """A cell, or a GPU cell inside one, begins."""
         self._depth += 1
-        if self._depth == 1:
+        if self._depth == 1 and self.by_person:
             self._tell_cell(busy=True)
 
     def leave(self) -> None:
         """It ended; what waited for the border between cells goes on."""
         self._depth -= 1
         if self._depth == 0:
-            self._tell_cell(busy=False)
+            if self.by_person:
+                self._tell_cell(busy=False)
             self.changed()
             self.inbox.put(self.link.departure.now)
 
     def miss_nothing(self) -> None:
-        """In a run, refuse a cell after a loss: it would miss values, and blame the notebook.
+        """In a run, refuse a person's cell after a loss: it would miss values, and blame the
+        notebook.
 
         Raises:
             GPULeaseError: how values were lost since the last cell.
         """
+        if not self.by_person:
+            return
         lost, self.link.lost = self.link.lost, None
         if lost is not None and self.unattended:
             raise lost
@@ -168,15 +179,20 @@ class Parts(ABC):
         self.on_change()
 
     def say_report(self, *reports: SwitchReport) -> None:
-        """Show what switches have to say under the cell, each sentence once."""
+        """Show what switches have to say under the person's cell, each sentence once."""
         notes = [note for report in reports for note in report.notes]
         # What was only shown is no variable, and nobody can give it again.
         sentences = [note.sentence for note in notes if note.names != (CARRIER,)]
+        if not self.by_person:
+            self.link.notices.add(*dict.fromkeys(sentences))
+            return
         for sentence in dict.fromkeys(sentences):
             say(self.shell, sentence)
 
     def say_notes(self) -> None:
-        """Show what happened to the lease since it was last told."""
+        """Show what happened to the lease since a person's cell was last told."""
+        if not self.by_person:
+            return
         notes = self.link.notices.take()
         self.alone = self.alone and not notes
         for note in notes:
@@ -184,7 +200,8 @@ class Parts(ABC):
 
     def progress_callback(self, progress: QueueProgress) -> Callable[[str, int, int], None]:
         """Return what shows the progress of moving a large value."""
-
+        if not self.by_person:
+            return lambda _name, _done, _total: None
         shown = time.monotonic()
 
         def show(name: str, done: int, total: int) -> None:

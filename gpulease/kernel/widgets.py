@@ -41,6 +41,11 @@ class RelayedComm(BaseComm):
         return default
 
     @property
+    def is_relayed(self) -> bool:
+        """Whether the companion answers."""
+        return self._relay is not None
+
+    @property
     def is_homes_too(self) -> bool:
         """Whether the notebook has the widget itself: it came home as a variable does."""
         return self._msg_callback is not None

@@ -20,6 +20,7 @@ from typing import Any, Protocol
 
 from gpulease.errors import GPULeaseError
 from gpulease.kernel.nogpu import is_about_no_gpu, no_gpu_here
+from gpulease.kernel.person import on_main_thread, typed_by_person
 from gpulease.kernel.remote_error import remember_original, was_shown
 from gpulease.kernel.route import Route, Side, route
 from gpulease.transfer.values.state.last_error import current
@@ -33,7 +34,7 @@ class Cells(Protocol):
     """What the wrapper asks of the session; all on the main thread."""
 
     def is_sticky(self, cell: str) -> bool:
-        """Called for each cell: whether it goes away, where it does not say so itself."""
+        """Called for each cell of a person: whether it goes away, where it does not say so."""
 
     def run_routed(self, way: Route, typed: str, *, silent: bool) -> None:
         """Called inside the cell that goes away; raises what the cell shall raise."""
@@ -43,6 +44,9 @@ class Cells(Protocol):
 
     def after_home(self, way: Route, *, failed: bool) -> None:
         """Called after a home cell."""
+
+    def ran_beside(self) -> None:
+        """Called on a subshell's thread, after a request that ran beside the cells."""
 
     def explain(self, name: str) -> str:
         """Called on a NameError: why the name is absent, or ``""``."""
@@ -59,6 +63,13 @@ class Cells(Protocol):
         """Called for ``%tb`` and ``%debug``: whether the last error was a GPU cell's."""
 
 
+class _Texts(threading.local):
+    """The texts of the cells that run, the innermost last: a subshell has its own."""
+
+    def __init__(self) -> None:
+        self.running: list[str] = []
+
+
 class Wrapper:
     """Installs gpulease around one shell's cells."""
 
@@ -67,16 +78,17 @@ class Wrapper:
         self._cells = cells
         self._actions: dict[int, tuple[Action, str]] = {}
         self._next = 0
-        self._typed: list[str] = []
+        self._texts = _Texts()
         self._run_cell_async = shell.run_cell_async
         self._should_run_async = shell.should_run_async
         self._showtraceback = shell.showtraceback
+        self._user_expressions = shell.user_expressions
         self._store_inputs = shell.history_manager.store_inputs
 
     @property
     def typed(self) -> str:
-        """The text of the cell that runs now, as transformed for Python."""
-        return self._typed[-1] if self._typed else ""
+        """The text of the cell that runs on this thread, as transformed for Python."""
+        return self._texts.running[-1] if self._texts.running else ""
 
     def install(self) -> None:
         """Put the wrappers in place."""
@@ -84,6 +96,7 @@ class Wrapper:
         shell.run_cell_async = self.run_cell_async
         shell.should_run_async = self.should_run_async
         shell.showtraceback = self.showtraceback
+        shell.user_expressions = self.user_expressions
         shell.history_manager.store_inputs = self.store_inputs
 
     def remove(self) -> None:
@@ -92,6 +105,7 @@ class Wrapper:
             (self._shell, "run_cell_async"),
             (self._shell, "should_run_async"),
             (self._shell, "showtraceback"),
+            (self._shell, "user_expressions"),
             (self._shell.history_manager, "store_inputs"),
         ):
             owner.__dict__.pop(name, None)
@@ -123,7 +137,6 @@ class Wrapper:
         cell_meta: Any = None,
     ) -> Any:
         """Run the cell at home, or let its replaced text send it away."""
-        # A silent request is a tool's question about home, never a cell that a person typed.
         way = self._route(raw_cell, silent=silent)
         typed, cell, failure = raw_cell, transformed_cell, preprocessing_exc_tuple
         at_home = False
@@ -137,12 +150,15 @@ class Wrapper:
             if way.body != raw_cell:
                 cell, failure = self._transform(way.body)
             try:
-                with interruptible():
-                    self._cells.before_home(way)
-                at_home = True
+                # A subshell's request runs beside the cells, as a thread of the person's does.
+                at_home = on_main_thread()
+                if at_home:
+                    with interruptible():
+                        self._cells.before_home(way)
             except (GPULeaseError, KeyboardInterrupt) as error:
+                at_home = False
                 cell, failure = self._stand_in(functools.partial(_raise, error), typed), None
-        self._typed.append(cell or raw_cell)
+        self._texts.running.append(cell or raw_cell)
         result = None
         try:
             with ticking():
@@ -157,9 +173,11 @@ class Wrapper:
                     cell_meta=cell_meta,
                 )
         finally:
-            self._typed.pop()
+            self._texts.running.pop()
             if at_home:
                 self._cells.after_home(way, failed=result is None or not result.success)
+            elif not on_main_thread():
+                self._cells.ran_beside()
         return result
 
     def store_inputs(self, line_num: int, source: str, source_raw: str | None = None) -> None:
@@ -168,6 +186,21 @@ class Wrapper:
             if source.strip() == _SHIM.format(number):
                 source = typed
         self._store_inputs(line_num, source, source_raw)
+
+    def user_expressions(self, expressions: dict[str, str] | None) -> dict[str, Any]:
+        """Evaluate what a front end asks beside a cell: at home, behind the gate of its cells."""
+        if not expressions or not on_main_thread():
+            return dict(self._user_expressions(expressions or {}))
+        way = Route(Side.HOME, "\n".join(expressions.values()))
+        try:
+            with interruptible():
+                self._cells.before_home(way)
+        except (GPULeaseError, KeyboardInterrupt) as error:
+            return dict.fromkeys(expressions, _refused(error))
+        try:
+            return dict(self._user_expressions(expressions))
+        finally:
+            self._cells.after_home(way, failed=False)
 
     def showtraceback(self, exc_tuple: Any = None, *args: Any, **kwargs: Any) -> None:
         """Let refusals read as sentences, and a NameError say where its name lives."""
@@ -187,7 +220,7 @@ class Wrapper:
             if sentence:
                 error.args = (f"{error.args[0]}. {sentence}",)
         elif error is not None and is_about_no_gpu(error):
-            why_not = self._cells.goes_on()
+            why_not = self._cells.goes_on() if self._by_person() else ""
             if why_not is None:
                 return
             error.add_note(no_gpu_here(why_not))
@@ -195,10 +228,16 @@ class Wrapper:
         remember_original(error)
 
     def _route(self, raw_cell: str, *, silent: bool) -> Route:
-        way = route(raw_cell, sticky=not silent and self._cells.is_sticky(raw_cell))
+        """Return where a cell runs; a tool's goes away only where it says so itself."""
+        if silent or not self._by_person():
+            return route(raw_cell, sticky=False)
+        way = route(raw_cell, sticky=self._cells.is_sticky(raw_cell))
         if way.about_error and self._cells.last_error_away():
             return replace(way, side=Side.AWAY)
         return way
+
+    def _by_person(self) -> bool:
+        return on_main_thread() and typed_by_person(self._shell.kernel.get_parent("shell"))
 
     def _stand_in(self, action: Action, typed: str) -> str:
         self._next += 1
@@ -270,3 +309,10 @@ def ticking() -> Iterator[None]:
 
 def _raise(error: BaseException) -> None:
     raise error
+
+
+def _refused(error: BaseException) -> dict[str, Any]:
+    """Return the answer to an expression that is not evaluated, as Jupyter's protocol has it."""
+    ename, evalue = type(error).__name__, str(error)
+    lines = [f"{ename}: {evalue}"]
+    return {"status": "error", "ename": ename, "evalue": evalue, "traceback": lines}

@@ -141,6 +141,9 @@ class Home(Protocol):
     def after_home_cell(self, execution_count: int = 0) -> None:
         """Called when a home cell ended: its groups are unverified from now on."""
 
+    def ran_beside(self) -> None:
+        """Called on any thread when home code ran that no cell began, a callback of the page."""
+
     def commit_pending(self) -> bool:
         """Called between cells (also by the idle loop): commit what is staged; True if any."""
 

@@ -117,13 +117,21 @@ class HomeKernel:
         when: Callable[[Message], bool] | None = None,
         do: Callable[[], object] | None = None,
         silent: bool = False,
+        by_tool: bool = False,
+        expressions: Mapping[str, str] | None = None,
         seconds: float = SECONDS,
     ) -> Cell:
-        """Execute; ``do`` is done once, when an iopub message for which ``when`` holds came."""
+        """Execute; ``do`` is done once, when an iopub message for which ``when`` holds came.
+
+        ``by_tool``: as a front end's variables pane asks, without a place in the history.
+        """
         while self.client.stdin_channel.msg_ready():
             self.client.get_stdin_msg(timeout=1)
         allow_stdin = bool(answers) or do is not None
-        msg_id = self.client.execute(code, silent=silent, allow_stdin=allow_stdin)
+        msg_id = self.client.execute(
+            code, silent=silent, allow_stdin=allow_stdin, store_history=not (silent or by_tool),
+            user_expressions=dict(expressions or {}),
+        )  # fmt: skip
         self.last_id = msg_id
         self.others.clear()
         cell = Cell()

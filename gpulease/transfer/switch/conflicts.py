@@ -83,6 +83,8 @@ class Conflicts:
         self._window = _Window()
         #: Whether code of home may run that no cell begins: a thread or a task that was there.
         self._alive = False
+        #: Whether a callback of the page ran on a subshell since the GPU cell began.
+        self._beside = False
         self.open: dict[str, Conflict] = {}
         #: Of these the names that the GPU's side deleted.
         self._deleted: set[str] = set()
@@ -94,13 +96,14 @@ class Conflicts:
         late = self._window if self._doubtful else _Window()
         self._window = _Window(use, readers=late.readers, dirty=late.dirty)
         self._threads.begin(running)
+        self._beside = False
         self._alive = bool(running) or tasks_alive(self._side.ns)
 
     def cell_ended(self, running: list[threading.Thread]) -> None:
         """Look, before anything is taken: who ran here, what it read, what it wrote."""
         ran = self._threads.end(running)
         self._alive |= bool(running)
-        if not ran:
+        if not ran and not self._beside:
             return
         window = self._window
         window.dirty = True
@@ -116,6 +119,13 @@ class Conflicts:
         for base in changed:
             if any(held.get(root) is base for root in base.roots):  # not set apart before
                 self._set_apart(self._names_of(base.roots), base.roots, How.READ_AWAY)
+
+    def wrote_beside(self) -> None:
+        """Home code ran that no cell began (any thread).
+
+        What it read is as it was before the GPU cell; what it wrote is known by content.
+        """
+        self._beside = self._window.dirty = True
 
     def mark_dirty(self) -> None:
         """Home code runs on the main thread: what was agreed on may be changed by it."""

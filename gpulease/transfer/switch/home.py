@@ -308,6 +308,11 @@ class HomeSide:
         self.unavailable.rebound()
         self._imports.tell()
 
+    def ran_beside(self) -> None:
+        """Code of home ran beside the cells (any thread): it may have changed what is here."""
+        self._dirty = True
+        self.unavailable.conflicts.wrote_beside()
+
     @quietly()
     def commit_pending(self) -> bool:
         """Commit what is staged (main thread, between cells); True if there was something."""
