@@ -10,9 +10,11 @@ import asyncio
 import logging
 import os
 import socket
+import struct
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,8 +29,17 @@ from gpulease.errors import GPULeaseError
 log = logging.getLogger("gpulease.channel")
 
 _LINE = 2**20
+_CREDENTIALS = struct.Struct("3i")  # a client's process, user and group
 #: How long a call waits for a connection that is being made (seconds).
 _CONNECT_SECONDS = 5.0
+
+
+@dataclass
+class _Process:
+    """A process of clients: its descriptor (pidfd), and what they call themselves."""
+
+    descriptor: int
+    names: set[str] = field(default_factory=set)
 
 
 class UnixServer:
@@ -39,6 +50,7 @@ class UnixServer:
         greeting: what a client is told first.
         called: answers calls: (client's name, call, arguments).
         failed: see ``AsynchronousEnd``.
+        ended: called with the name of a client whose process has ended.
     """
 
     def __init__(
@@ -47,11 +59,14 @@ class UnixServer:
         greeting: Callable[[], Iterable[Message]],
         called: Callable[[str, str, Message], Awaitable[Any]],
         failed: str,
+        ended: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.path = path
         self._greeting = greeting
         self._called = called
         self._failed = failed
+        self._ended = ended
+        self._processes: dict[int, _Process] = {}  # clients', by their number
         self._server: asyncio.Server | None = None
         self._ends: dict[AsynchronousEnd, tuple[str, Lines]] = {}
         # Those of lost clients too, until they are done: asyncio itself holds no task.
@@ -76,12 +91,19 @@ class UnixServer:
             lines.close()
         for end in list(self._answering):
             end.close()
+        for pid in list(self._processes):
+            self._forget(pid)
         self.path.unlink(missing_ok=True)
 
     @property
     def clients(self) -> set[str]:
         """Names of those that are connected."""
         return {name for name, _ in self._ends.values()}
+
+    @property
+    def living(self) -> set[str]:
+        """Names of those that are connected, or may come back as their process lives."""
+        return self.clients.union(*(process.names for process in self._processes.values()))
 
     def push(self, message: Mapping[str, Any]) -> None:
         """Tell every client."""
@@ -103,6 +125,7 @@ class UnixServer:
             for message in self._greeting():
                 end.push(message)
             self._ends[end] = name, lines
+            self._watch_process(name, writer.get_extra_info("socket"))
             while (arrived := await lines.receive()) is not None:
                 end.received(arrived)
         except ValueError as error:
@@ -112,6 +135,32 @@ class UnixServer:
                 self._ends.pop(end, None)
             with suppress(ConnectionError):
                 lines.close()
+
+    def _watch_process(self, name: str, connection: socket.socket) -> None:
+        for process in self._processes.values():
+            process.names.discard(name)
+        pid, _, _ = _CREDENTIALS.unpack(
+            connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        )
+        if pid not in self._processes:
+            try:
+                descriptor = os.pidfd_open(pid)
+            except OSError:  # the process has ended, or the system knows no such descriptor
+                return
+            self._processes[pid] = _Process(descriptor)
+            # Readable once the process has ended.
+            asyncio.get_running_loop().add_reader(descriptor, self._process_ended, pid)
+        self._processes[pid].names.add(name)
+
+    def _process_ended(self, pid: int) -> None:
+        for name in self._forget(pid):
+            self._ended(name)
+
+    def _forget(self, pid: int) -> set[str]:
+        process = self._processes.pop(pid)
+        asyncio.get_running_loop().remove_reader(process.descriptor)
+        os.close(process.descriptor)
+        return process.names
 
 
 class UnixClient(ThreadedEnd):

@@ -32,6 +32,7 @@ class Board:
     busy: set[str] = field(default_factory=set)
     sticky: set[str] = field(default_factory=set)  # kernels whose cells all run on the GPU
     chosen: dict[str, str] = field(default_factory=dict)  # lease -> kernel of a page's ask
+    users: dict[str, set[str]] = field(default_factory=dict)  # lease -> kernels that asked for it
 
     def take_snapshot(self, leases: Iterable[LeaseView], classes: Iterable[ClassView]) -> list[str]:
         """Replace everything; return the ids of leases that are gone."""
@@ -43,6 +44,7 @@ class Board:
         gone = sorted(before - set(self.leases))
         for lease_id in gone:
             self.chosen.pop(lease_id, None)
+            self.users.pop(lease_id, None)
         return gone
 
     def take_lease(self, lease: LeaseView) -> LeaseView:
@@ -53,6 +55,7 @@ class Board:
             self.leases.pop(lease["id"], None)
             self.grants.pop(lease["id"], None)
             self.chosen.pop(lease["id"], None)
+            self.users.pop(lease["id"], None)
             return shown
         self.leases[lease["id"]] = shown
         if grant is not None and lease["state"] in _GRANTED:
@@ -108,6 +111,24 @@ class Board:
         self.last_cell.pop(kernel_id, None)
         self.busy.discard(kernel_id)
         self.chosen = {k: v for k, v in self.chosen.items() if v != kernel_id}
+
+    def use(self, lease_id: str, kernel_id: str) -> None:
+        """A kernel asked for a lease, or connects to it."""
+        self.users.setdefault(lease_id, set()).add(kernel_id)
+
+    def left_by(self, kernel_id: str) -> list[str]:
+        """A kernel is gone for good; return the leases of kernels that no other one uses.
+
+        What a page asked for is for whichever notebook comes next.
+        """
+        left = []
+        for lease_id, users in self.users.items():
+            if kernel_id in users:
+                users.discard(kernel_id)
+                lease = self.leases.get(lease_id)
+                if not users and (lease is None or lease["kernel_id"] is not None):
+                    left.append(lease_id)
+        return left
 
     def latest_kernel(self) -> str | None:
         """Return the kernel that ran a cell last."""

@@ -49,9 +49,11 @@ class Core:
         service_url: the lease service; "" where there is no hub.
         token: the server's own token.
         standby: whether a supervisor is started ahead.
-        alive: ids of the kernels that live.
+        alive: ids of the server's kernels that live; others (of nbconvert, say) only connect.
         notebooks: paths of the notebooks of kernels, by the kernel's id.
         on_change: called with every event that kernels get, for the front end.
+        for_run: the server is for the run of a whole notebook: its next kernel goes on with the
+            lease of one that failed.
     """
 
     def __init__(
@@ -64,16 +66,20 @@ class Core:
         alive: Callable[[], Iterable[str]],
         on_change: Callable[[dict[str, Any]], None],
         notebooks: Callable[[], Awaitable[Mapping[str, str]]] | None = None,
+        for_run: bool = False,
     ) -> None:
         self.board = Board()
         self.messages: list[MessageView] = []
         self._whose: dict[str, str | None] = {}
         self._language = _ENGLISH  # of the front end
         self._environments: dict[str, Environment] = {}  # of kernels
-        self.bus = UnixServer(bus_path, self._greeting, self.call, "The notebook server failed")
+        self.bus = UnixServer(
+            bus_path, self._greeting, self.call, "The notebook server failed", self._process_ended
+        )
         self._alive = alive
         self._on_change = on_change
         self._notebooks = notebooks
+        self._for_run = for_run
         self._parkings: set[Parking] = set()
         self._beside = KeptTasks(log, "the server extension's work failed")
         self._report_due: asyncio.TimerHandle | None = None
@@ -157,15 +163,34 @@ class Core:
             for report in self.supervisors.reports() if self.supervisors else ():
                 self._tell_service(report)
 
-    def kernel_ended(self, kernel_id: str) -> None:
-        """A home kernel restarted or ended: its companion and parked values are dropped."""
+    def _process_ended(self, kernel_id: str) -> None:
+        """A kernel's process is no more; one of the server's own may come back by a restart."""
+        self.kernel_ended(kernel_id, for_good=kernel_id not in self._alive())
+
+    def kernel_ended(self, kernel_id: str, *, for_good: bool) -> None:
+        """A home kernel restarted or ended: its companion and parked values are dropped.
+
+        With the last kernel that used it a lease ends: nobody is left to bring anything home.
+        """
         self.board.forget_kernel(kernel_id)
         self._environments.pop(kernel_id, None)
         if self.supervisors is not None:
             self.supervisors.close_kernel(kernel_id)
         for parking in self._parkings:
             parking.drop(kernel_id)
-        self.kernels_changed()
+        if for_good and not self._for_run:
+            self._report_kernels()  # first: the service has the companion on another node closed
+            for lease_id in self.board.left_by(kernel_id):
+                self._beside.keep(self._end(lease_id))
+        else:
+            self.kernels_changed()
+
+    async def _end(self, lease_id: str) -> None:
+        assert self.client is not None
+        try:
+            await self.client.end(lease_id, force=True)
+        except GPULeaseError as error:  # as an idle one it ends later
+            log.info("lease %s, which no kernel uses, could not be ended: %s", lease_id, error)
 
     def kernels_changed(self) -> None:
         """Report the kernels soon; many changes make one report."""
@@ -196,10 +221,15 @@ class Core:
             wanted = {"kernel_id": kernel_id or None, "origin": "magic", **args}
             if kernel_id in self._environments:
                 wanted["environment"] = self._environments[kernel_id]
-            return await self.client.ask(cast("AskBody", wanted))
+            lease = await self.client.ask(cast("AskBody", wanted))
+            if kernel_id:
+                self.board.use(lease["id"], kernel_id)
+            return lease
         if name in _CALLS:
             method, path = _CALLS[name]
             return await self.client.call(method, path, args if method == "POST" else None)
+        if name == "connection" and kernel_id:
+            self.board.use(_lease_id(args), kernel_id)
         return await self._call_about(_lease_id(args), self.client, kernel_id, name, args)
 
     @staticmethod
@@ -231,6 +261,7 @@ class Core:
         self.kernels_changed()
 
     def _greeting(self) -> list[dict[str, Any]]:
+        self.kernels_changed()  # whoever connects may be one that the server did not start
         return [self._snapshot(), {"event": "link", "up": self.board.up}]
 
     def _snapshot(self) -> dict[str, Any]:
@@ -268,7 +299,7 @@ class Core:
 
     async def _report(self) -> None:
         names = await self._notebooks() if self._notebooks is not None else {}
-        kernels = self.board.kernels(self._alive(), names)
+        kernels = self.board.kernels({*self._alive(), *self.bus.living}, names)
         self._tell_service({"type": "kernels", "kernels": kernels})
 
     def _granted(self, lease_id: str) -> None:

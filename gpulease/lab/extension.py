@@ -90,6 +90,7 @@ class GPULeaseLab(ExtensionApp):
             alive=lambda: list(kernels.list_kernel_ids()),
             on_change=self._emit,
             notebooks=lambda: _notebooks(serverapp.session_manager),
+            for_run=bool(run_id),
         )
         serverapp.web_app.settings["gpulease"] = self.core
         await self.core.open()
@@ -122,7 +123,8 @@ class GPULeaseLab(ExtensionApp):
             if self.core is None or data.get("status") != "success":
                 return
             if data["action"] in ("restart", "shutdown"):
-                self.core.kernel_ended(data["kernel_id"])
+                for_good = data["action"] == "shutdown"
+                self.core.kernel_ended(data["kernel_id"], for_good=for_good)
             elif data["action"] == "start":
                 self.core.kernels_changed()
 

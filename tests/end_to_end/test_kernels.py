@@ -86,6 +86,27 @@ def test_a_killed_companion_ends_the_cell_and_loses_nothing_that_was_home(demo: 
     asyncio.run(test())
 
 
+#: A notebook that another program runs, in a terminal of the server.
+EXECUTED = """
+import nbformat, subprocess, sys
+cells = [nbformat.v4.new_code_cell(text) for text in ("%%gpu\\nx = 1", "print(x)")]
+nbformat.write(nbformat.v4.new_notebook(cells=cells), "alone.ipynb")
+command = [sys.executable, "-m", "nbconvert", "--execute", "--to", "notebook", "alone.ipynb"]
+print(subprocess.run(command, capture_output=True, text=True).stderr)
+print(nbformat.read("alone.nbconvert.ipynb", 4).cells[1].outputs[0].text)
+"""
+
+
+def test_a_notebook_that_nbconvert_executes_takes_its_lease_along(demo: RunningDemo):
+    async def test():
+        async with at_work(demo, "student") as student:
+            ran = await student.run(EXECUTED)
+            assert ran.text.strip().endswith("1"), ran.text
+            await student.watch.wait_for("ended", seconds=LONG)
+
+    asyncio.run(test())
+
+
 def test_a_restarted_kernel_keeps_the_lease_and_begins_empty(demo: RunningDemo):
     async def test():
         async with at_work(demo, "student") as student:

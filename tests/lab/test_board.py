@@ -75,6 +75,17 @@ def test_a_restarted_kernel_is_the_pages_kernel_no_more():
     assert board.kernels(["k1"]) == [bare]
 
 
+def test_a_lease_is_left_by_the_last_kernel_that_used_it():
+    board = Board()
+    for each in (lease("mine", kernel_id="k1"), lease("ours", kernel_id="k1"), lease("page")):
+        board.take_lease(each)
+    for lease_id, kernel in (("mine", "k1"), ("ours", "k1"), ("ours", "k2"), ("page", "k1")):
+        board.use(lease_id, kernel)
+    assert board.left_by("k1") == ["mine"], "what a page asked for is for the next notebook"
+    assert board.left_by("k1") == []
+    assert board.left_by("k2") == ["ours"]
+
+
 def test_a_report_says_which_notebook_a_lease_is_for():
     board = Board()
     board.cell("k1", True, NOW)

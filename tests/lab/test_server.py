@@ -1,10 +1,12 @@
 """A real notebook server with the extension: bus, REST, supervisors, kernels."""
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
 import stat
+import sys
 from datetime import UTC, datetime
 
 import pytest
@@ -325,6 +327,59 @@ def test_a_restarted_kernel_finds_nothing_parked_and_another_still_does(tmp_path
             await notebook.fetch(f"/api/kernels/{kernel['id']}/restart", "POST", {})
             await wait_for_async(lambda: not parking.file(kernel["id"]).exists(), 30, "the drop")
             assert parking.file("another").exists()
+
+    asyncio.run(test())
+
+
+#: A kernel that the server did not start: it asks for a GPU, and is there until it is killed.
+_OTHER = """
+import sys
+from gpulease.channel.unix import UnixClient
+def nothing(*_): return None
+client = UnixClient(sys.argv[1], sys.argv[2], pushed=nothing, lost=nothing, gone=nothing)
+client.call("ask", {})
+print("asked", flush=True)
+sys.stdin.read()
+"""
+
+
+def _kill(process):
+    with contextlib.suppress(ProcessLookupError):
+        process.kill()
+
+
+def test_a_kernel_of_another_program_ends_its_lease_when_its_process_does(tmp_path):
+    """``nbconvert --execute`` in a terminal: nobody tells the server that its kernel has ended."""
+
+    async def test():
+        async with server(tmp_path) as (service, notebook), contextlib.AsyncExitStack() as stack:
+            view = lease_view(state="queued", kernel_id="other-1")
+            service.answers["POST", "leases"] = (201, view)
+            service.answers["DELETE", f"leases/{LEASE_ID}"] = (200, view)
+            kernels = []
+            for name in ("other-1", "other-2"):
+                kernels.append(
+                    process := await asyncio.create_subprocess_exec(
+                        sys.executable, "-c", _OTHER, str(notebook.bus_path()), name,
+                        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+                    )
+                )  # fmt: skip
+                stack.callback(_kill, process)
+                assert await process.stdout.readline() == b"asked\n"
+
+            def reported():
+                found = [r["kernels"] for r in service.reports if r["type"] == "kernels"]
+                return [kernel["id"] for kernel in found[-1]] if found else []
+
+            def ends():
+                return [body for method, _, body in service.calls if method == "DELETE"]
+
+            await wait_for_async(lambda: reported() == ["other-1", "other-2"], 30, "both kernels")
+            _kill(kernels[0])
+            await wait_for_async(lambda: reported() == ["other-2"], 30, "the second alone")
+            assert not ends(), "the other one uses the lease"
+            _kill(kernels[1])
+            await wait_for_async(lambda: ends() == [{"note": "", "force": True}], 30, "the end")
 
     asyncio.run(test())
 
