@@ -12,7 +12,7 @@ import venv
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-NOTEBOOK = '''
+NOTEBOOK = """
 from jupyter_client.manager import start_new_kernel
 
 CELLS = (
@@ -32,7 +32,7 @@ for cell in CELLS:
 client.stop_channels()
 manager.shutdown_kernel()
 print("a GPU cell of the wheel alone changed and made variables of the notebook")
-'''
+"""
 
 
 def main():
