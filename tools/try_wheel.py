@@ -2,7 +2,8 @@
 
     python3 tools/try_wheel.py
 
-It shows that the base install has all that `%gpu connect local` needs, on the Python that runs it.
+It shows that the base install has all that `%gpu connect local` needs, on the Python that runs it,
+and that a Python which carries no variables refuses the cell.
 """
 
 import subprocess
@@ -13,9 +14,13 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOK = """
+import sys
+
 from jupyter_client.manager import start_new_kernel
 
-CELLS = (
+from gpulease.sides.versions import NEWEST
+
+CARRIED = (
     "%load_ext gpulease",
     "%gpu connect local",
     "x = [1, 2]",
@@ -23,15 +28,26 @@ CELLS = (
     "assert x == [1, 2, 3] and y is x",
     "%gpu return",
 )
+#: On a newer Python: a GPU cell is refused and changes nothing, and --else cpu runs it here.
+REFUSED = (
+    "%load_ext gpulease",
+    "x = [1, 2]",
+    "%%gpu\\nx.append(3)",
+    "%%gpu --else cpu\\nx.append(4)",
+    "assert x == [1, 2, 4]",
+)
 
+carried = sys.version_info[:2] <= NEWEST
 manager, client = start_new_kernel(kernel_name="python3", startup_timeout=300)
-for cell in CELLS:
+for cell in CARRIED if carried else REFUSED:
     reply = client.execute_interactive(cell, timeout=300)["content"]
-    if reply["status"] != "ok":
-        raise SystemExit(f"{cell!r}: {reply['ename']}: {reply['evalue']}")
+    refused = not carried and cell == REFUSED[2]
+    wanted = "Variables travel between notebook and GPU on Python" if refused else ""
+    if reply["status"] != ("error" if refused else "ok") or wanted not in reply.get("evalue", ""):
+        raise SystemExit(f"{cell!r}: {reply}")
 client.stop_channels()
 manager.shutdown_kernel()
-print("a GPU cell of the wheel alone changed and made variables of the notebook")
+print("The wheel alone " + ("ran a GPU cell." if carried else "refused a GPU cell with words."))
 """
 
 

@@ -28,8 +28,16 @@ def load_ipython_extension(shell: Any) -> None:
     global _extension  # noqa: PLW0603 - one kernel, one extension
     from gpulease.kernel.extension import Extension
 
-    if _extension is None:
-        _extension = Extension(shell)
+    if _extension is not None:
+        return
+    _extension = Extension(shell)
+    from gpulease.errors import GPULeaseError
+    from gpulease.sides.versions import check_python
+
+    try:
+        check_python()
+    except GPULeaseError as error:
+        print(f"gpulease: {error}")  # noqa: T201 - the answer to `%load_ext gpulease`
 
 
 def unload_ipython_extension(shell: Any) -> None:  # noqa: ARG001

@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from gpulease.channel.curve import new_keys
@@ -29,7 +29,7 @@ from gpulease.kernel.joining import Joining
 from gpulease.kernel.notices import Notices, end_words, last_word
 from gpulease.kernel.phase import Phase
 from gpulease.protocol import ConnectionView, EndView, LeaseView
-from gpulease.sides.versions import environment
+from gpulease.sides.versions import check_python, environment
 from gpulease.transfer.api import Home
 
 log = logging.getLogger("gpulease.kernel")
@@ -166,7 +166,8 @@ class LeaseLink:
         elif self._chosen(lease):
             self._click(lease)
             if self.opening is None:
-                self.start_attaching(lease)
+                with suppress(GPULeaseError):  # the first GPU cell says what is wrong
+                    self.start_attaching(lease)
 
     def _chosen(self, lease: LeaseView) -> bool:
         """Whether this kernel gets a companion at once: it asked, or ran a cell last."""
@@ -188,7 +189,12 @@ class LeaseLink:
         return by_bus
 
     def start_attaching(self, lease: LeaseView | None) -> Future[attach.Attachment]:
-        """Begin to open the companion; finished on the main thread, in a cell or between."""
+        """Begin to open the companion; finished on the main thread, in a cell or between.
+
+        Raises:
+            GPULeaseError: on a Python that carries no variables.
+        """
+        check_python()
         reach = self.target
         if reach is None:
             assert lease is not None

@@ -20,6 +20,7 @@ from gpulease.kernel.options import CellOptions
 from gpulease.kernel.phase import Phase
 from gpulease.kernel.progress import QueueProgress
 from gpulease.protocol import LeaseView
+from gpulease.sides.versions import check_python
 
 if TYPE_CHECKING:
     from gpulease.protocol.asks import AskBody
@@ -81,6 +82,7 @@ class Waiter:
             GPUNotReady: with position and expected time; the ask stays queued.
             GPULeaseError: why there can be no GPU.
         """
+        check_python()
         link = self._link
         if link.target is not None:
             self._say_not_asked(options)

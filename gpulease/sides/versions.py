@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import sys
+import sysconfig
 from collections.abc import Iterable
 from importlib import metadata
 from typing import TYPE_CHECKING
+
+from gpulease.errors import GPULeaseError
 
 if TYPE_CHECKING:
     from gpulease.protocol.asks import Environment
@@ -15,6 +18,33 @@ TRAVELLING = (
     "cloudpickle", "ipython", "ipywidgets", "matplotlib", "numpy", "pandas", "scikit-learn",
     "scipy", "torch", "tqdm",
 )  # fmt: skip
+
+
+#: The newest Python on which the suite shows that values arrive as they were.
+NEWEST = (3, 13)
+
+
+def check_python(
+    version: tuple[int, ...] = sys.version_info[:2],
+    *,
+    free_threaded: bool = bool(sysconfig.get_config_var("Py_GIL_DISABLED")),
+) -> None:
+    """Refuse a Python on which a value could arrive as another one.
+
+    Raises:
+        GPULeaseError: which Python this is and which ones carry variables.
+    """
+    if version <= NEWEST and not free_threaded:
+        return
+    kind = "a free-threaded build of Python" if free_threaded else "Python"
+    here, newest = (".".join(map(str, each)) for each in (version, NEWEST))
+    raise GPULeaseError(
+        "python_not_supported",
+        f"Variables travel between notebook and GPU on Python 3.11 to {newest} only, "
+        f"and this kernel runs {kind} {here}.",
+        next_step="Choose a kernel with one of these, or ask your admin for one.",
+        numbers={"python": here, "newest": newest},
+    )
 
 
 def python_version() -> str:

@@ -88,3 +88,17 @@ def test_unload_takes_everything_back(fresh: HomeKernel) -> None:
     assert "NameError" in fresh.run("gpu").error
     fresh.connect()
     assert fresh.run("%%gpu\n1 + 1").result == "2"
+
+
+def test_on_a_python_that_carries_no_variables_a_cell_says_so_before_anybody_waits(
+    fresh: HomeKernel,
+) -> None:
+    fresh.run("import gpulease.sides.versions as versions; versions.NEWEST = (3, 10)")
+    sentence = "Variables travel between notebook and GPU on Python 3.11 to 3.10 only"
+    assert sentence in fresh.run("%load_ext gpulease").text()
+    fresh.run("x = [1]")
+    for cell in ("%gpu connect local", "%%gpu\nx.append(2)"):
+        assert sentence in fresh.run(cell).traceback
+    cell = fresh.run("%%gpu --else cpu\nx.append(3); print(x)")
+    assert sentence in cell.shown()
+    assert "[1, 3]" in cell.text()

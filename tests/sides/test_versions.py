@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from gpulease.sides.versions import environment
+from gpulease.errors import GPULeaseError
+from gpulease.sides.versions import check_python, environment
 
 
 def test_a_package_that_is_installed_later_is_told(
@@ -20,3 +21,23 @@ def test_a_package_that_is_installed_later_is_told(
     (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: torch\nVersion: 9.1\n")
     after = environment()
     assert (before["packages"], after["packages"]) == ({}, {"torch": "9.1"})
+
+
+@pytest.mark.parametrize(
+    ("version", "free_threaded", "said"),
+    [
+        ((3, 11), False, ""),
+        ((3, 13), False, ""),
+        ((3, 14), False, "this kernel runs Python 3.14"),
+        ((3, 13), True, "this kernel runs a free-threaded build of Python 3.13"),
+    ],
+)
+def test_a_python_on_which_a_value_could_change_is_refused(
+    version: tuple[int, int], free_threaded: bool, said: str
+) -> None:
+    if not said:
+        check_python(version, free_threaded=free_threaded)
+        return
+    with pytest.raises(GPULeaseError, match=said) as caught:
+        check_python(version, free_threaded=free_threaded)
+    assert caught.value.reason == "python_not_supported"

@@ -15,13 +15,12 @@ from gpulease.transfer.registry import Borrowed
 from gpulease.transfer.switch import home as home_module
 from gpulease.transfer.switch import peer as peer_module
 from gpulease.transfer.switch.writebehind import WriteBehind
-from gpulease.transfer.values.packing import pickling
 from gpulease.wire.message import Message, Pending
 from tests.transfer import stepped_main
 from tests.transfer.child import Child
 from tests.transfer.companion_main import run
 from tests.transfer.pair import CellError, Pair
-from tests.transfer.stepped_main import StillClock, decoded, encoded
+from tests.transfer.stepped_main import decoded, encoded
 
 #: What counts as small, and how much of it travels unasked: bytes.
 NOTHING_SMALL = (-1, -1)
@@ -209,7 +208,6 @@ class SteppedPair(Pair):
         monkeypatch.setattr(peer_module, "Wire", lambda *_: Wire(self))
         monkeypatch.setattr(home_module, "WriteBehind", Behind)
         monkeypatch.setattr(Behind, "pair", self)
-        monkeypatch.setattr(pickling, "time", StillClock)
         monkeypatch.setattr(Borrowed, "_watch", lambda _: None)
         self.child = Child(stepped_main.main)
         self.side = self.behind = None

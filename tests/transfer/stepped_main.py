@@ -13,17 +13,8 @@ from gpulease.transfer.registry import Borrowed
 from gpulease.transfer.switch.away import AwaySide
 from gpulease.transfer.switch.expected import Expected
 from gpulease.transfer.values.groups import AbandonedError
-from gpulease.transfer.values.packing import pickling
 from gpulease.wire.message import Message
 from tests.transfer.companion_main import run
-
-
-class StillClock:
-    """A clock for the measured costs: everything takes no time, in every run."""
-
-    @staticmethod
-    def perf_counter():
-        return 0.0
 
 
 def encoded(message):
@@ -96,7 +87,6 @@ class Waiting(collections.deque):
 
 def main(space, talk):
     hidden = set(space)
-    pickling.time = StillClock
     Borrowed._watch = lambda _: None
     away = None
     while (order := talk.hear())["op"] != "end":
