@@ -285,7 +285,7 @@ class Observed:
     what a start does now, and ``detail`` a sentence of the provider's about it, for admins.
     ``record`` is the lease as what runs describes itself, for a store that does not know it.
     ``parentless``: the notebook server is gone for good, there is nobody to drain to.
-    ``stuck``: it is over, something of it lives on, and the provider can do no more about it.
+    ``left``: processes that live on though it is over, where the provider can do no more.
     ``said``: code of ``reasons.PROGRESS``, for its holder.  ``ends``: no end is granted beyond it.
     """
 
@@ -301,7 +301,7 @@ class Observed:
     detail: str = ""
     record: Lease | None = None
     parentless: bool = False
-    stuck: bool = False
+    left: tuple[int, ...] = ()
     said: str = ""
     ends: datetime | None = None
 

@@ -70,6 +70,12 @@ class ServerStarted(Protocol):
     def heard(self, lease: Lease, samples: Sequence[Activity]) -> None:
         """Called with each batch of activity that a lease's supervisor sent."""
 
+    def put_back(self, lease_id: str) -> bool:
+        """Called when an admin gives the devices of a lease that is over free, whatever is left.
+
+        Returns False where nothing of it is left, or it is still being ended.
+        """
+
 
 #: Tells a pod that stood ready what its lease's own manifest would have said: its environment.
 Told = Callable[[Mapping[str, str]], None]

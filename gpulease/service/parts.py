@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from gpulease import __version__
 from gpulease.policy.model import Lease
@@ -39,9 +39,13 @@ if TYPE_CHECKING:
     from gpulease.service.rounds.reconcile import Reconciler
     from gpulease.service.rounds.whatif import WhatIf
     from gpulease.service.runs.commands import Runs
-    from gpulease.service.schemas.shapes import HealthView
+    from gpulease.service.schemas.shapes import AlertView, HealthView
     from gpulease.service.supervisors.links import Links
     from gpulease.service.workers import Workers
+
+
+#: The reason of an alert about a device whose use cannot be measured: it works all the same.
+NOT_MEASURED: Final = "not_measured"
 
 
 @dataclass(frozen=True)
@@ -82,7 +86,10 @@ class Services:
             self.provider.server_started.heard(lease, samples)
 
     def health(self) -> HealthView:
-        """Return how each part is; ``status`` is ``ok``, ``degraded`` or ``error``."""
+        """Return how each part is; ``status`` is ``ok``, ``degraded`` or ``error``.
+
+        It needs no log-in, so of the alerts it has the reasons alone.
+        """
         state = self.loop.observed_state
         store = self.ledger.problem
         planning = self.loop.problem
@@ -90,20 +97,9 @@ class Services:
         hub = self.hub.problem
         others = self.hub.further()
         failing = bool(store or planning)
-        nodes = {each.node for each in state.devices if each.node}
-        agents = self.agents.problems(nodes)
-        said = [
-            *(alert.sentence for alert in self.loop.alerts),
-            *self.reservation_watch.alerts(),
-        ]
-        if self.policies.problem:
-            said.append(self.policies.problem)
-        said += [
-            Text("Hub {hub} does not answer: its leases go on, its people cannot ask.", hub=name)
-            for name, problem in others.items()
-            if problem
-        ]
-        worried = bool(devices or hub or state.problem or self.watch.gaps or said or agents)
+        alerts = self.alerts()
+        wrong = [each for each in alerts if each["reason"] != NOT_MEASURED]
+        worried = bool(devices or hub or state.problem or self.watch.gaps or wrong)
         return {
             "status": "error" if failing else "degraded" if worried else "ok",
             "version": __version__,
@@ -117,8 +113,30 @@ class Services:
             "device_problem": devices or state.problem,
             "gaps": sorted(set(self.watch.gaps.values())),
             "pools": sorted({each.pool for each in state.devices}),
-            "alerts": [*said, *agents, *self.provider.limits()],
+            "alerts": sorted({each["reason"] for each in alerts}),
             "policy_version": self.policies.text.version,
             "policy_pinned": self.policies.pinned,
             "supervisors": sum(seen.connected for seen in state.observed.values()),
         }
+
+    def alerts(self) -> list[AlertView]:
+        """Return what an admin should know, in words."""
+        nodes = {each.node for each in self.loop.observed_state.devices if each.node}
+        said = [
+            *(("reservations", each) for each in self.reservation_watch.alerts()),
+            *((("policy_file", self.policies.problem),) if self.policies.problem else ()),
+            *(("hub", _away(hub)) for hub, problem in self.hub.further().items() if problem),
+            *(("agents", each) for each in self.agents.problems(nodes)),
+            *((NOT_MEASURED, each) for each in self.provider.limits()),
+        ]
+        found: list[AlertView] = [
+            {"reason": each.reason, "lease": each.lease_id, "sentence": each.sentence}
+            for each in self.loop.alerts
+        ]
+        return found + [
+            {"reason": reason, "lease": "", "sentence": sentence} for reason, sentence in said
+        ]
+
+
+def _away(hub: str) -> Text:
+    return Text("Hub {hub} does not answer: its leases go on, its people cannot ask.", hub=hub)

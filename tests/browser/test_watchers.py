@@ -506,6 +506,16 @@ def test_health_names_what_is_wrong_while_the_service_answers_503(stage: Stage, 
     assert "the disk is full" in page.inner_text("[data-trouble=store]")
     assert page.locator("[data-trouble]").count() == 1
     stage.health.update(status="ok", store="ok")
+    stage.alerts = [
+        {"reason": "stuck", "lease": "l1", "sentence": "Processes 41 of lease l1 live on."},
+        {"reason": "no_data", "lease": "l2", "sentence": "No evidence of use has come."},
+    ]
+    page.reload()
+    page.click("text=Put back into service")
+    page.wait_for_selector(".alert-danger, .alert-warning >> text=No evidence of use has come.")
+    assert page.locator("[data-action=put-back]").count() == 1
+    assert ("POST", "leases/l1/put-back", {}) in stage.calls
+    stage.alerts = []
     page.reload()
     page.wait_for_selector("text=Everything works.")
 

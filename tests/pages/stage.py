@@ -25,7 +25,7 @@ from gpulease.protocol import ClassView, LeaseView
 from gpulease.service.languages import answer_in, language_of, problem_in
 from gpulease.service.pages import PageReader, Site, handlers
 from gpulease.service.schemas.queries import EventsQuery
-from gpulease.service.schemas.shapes import HealthView
+from gpulease.service.schemas.shapes import AlertView, HealthView
 
 PREFIX = "/services/gpulease/"
 HUB_STATIC = next(
@@ -149,6 +149,7 @@ class Stage:
             "policy_pinned": False,
             "supervisors": 0,
         }
+        self.alerts: list[AlertView] = []
         self.findings: list[dict[str, Any]] = []
         self.changes: list[str] = []
         self.calls: list[tuple[str, str, Any]] = []
@@ -324,6 +325,8 @@ class API(Base):
             found = stage.incidents
             at, size = (int(self.get_argument(name)) for name in ("offset", "limit"))
             self.finish({"items": found[at : at + size], "total": len(found), "offset": at})
+        elif self.path_name == "alerts":
+            self.finish({"items": stage.alerts})
         elif self.path_name == "health":
             self.set_status(503 if stage.health["status"] == "error" else 200)
             self.finish(stage.health)

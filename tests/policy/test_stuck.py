@@ -26,12 +26,14 @@ def test_a_stuck_lease_is_an_alert_until_it_is_gone_and_its_device_is_not_given_
         policy=document.parse(TEXT, 1),
         devices=(left,),
         leases=(over, waits),
-        observed={"L": Observed("L", 1, stuck=True)},
+        observed={"L": Observed("L", 1, left=(41, 42))},
         evidence={},
         capacity_known=True,
     )
     alerts = [each for each in plan(snapshot) if isinstance(each, Alert)]
     assert [(each.lease_id, each.reason) for each in alerts] == [("L", "stuck")]
+    assert "Processes 41, 42 of lease L (stu) live on" in alerts[0].sentence
+    assert ": G is out of service." in alerts[0].sentence
     assert not [each for each in plan(snapshot) if getattr(each, "devices", ())]
     gone = replace(snapshot, observed={}, devices=(replace(left, healthy=True, occupied_by=None),))
     granted = [each for each in plan(gone) if getattr(each, "devices", ())]

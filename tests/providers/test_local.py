@@ -182,17 +182,6 @@ async def test_an_exited_supervisor_whose_children_live_is_not_gone(world: Local
     assert seen.gone
 
 
-async def test_a_supervisor_without_the_mark_is_known_by_its_report(world: LocalWorld) -> None:
-    lease = await start(world)
-    bound = await asyncio.to_thread(world.spawn, "")  # started ahead: it has no lease's mark
-    world.provider.report(SupervisorReport(lease.id, 1, "started", "", (bound.pid,)))
-    await world.provider.stop(ended(lease))
-    assert await observed(world, lease) is not None
-    bound.kill()
-    await asyncio.to_thread(bound.wait)
-    assert await observed(world, lease) is None
-
-
 async def test_without_a_sign_a_lease_is_lost_only_after_a_while(plain: LocalWorld) -> None:
     plain.settings["lost_after"] = 15.0
     await plain.open()

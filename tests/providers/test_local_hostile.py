@@ -45,6 +45,44 @@ async def stop(world: LocalWorld, lease: Lease, seconds: float = 0) -> None:
     await world.provider.stop(ended(lease))
 
 
+@pytest.fixture
+def hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if every process were of an account whose environment the service may not read."""
+    monkeypatch.setattr(processes, "is_hidden", lambda process: True)
+
+
+async def test_a_named_process_without_the_leases_mark_holds_no_device(world: LocalWorld) -> None:
+    """The hub's proxy, say, where everybody's servers and the service share one account."""
+    lease = await start(world)
+    proxy = await asyncio.to_thread(world.spawn, "")
+    world.provider.report(named(lease, proxy.pid, account=os.geteuid()))
+    world.link.states[lease.id] = LinkState(lease.attempt, connected=False, pid=proxy.pid)
+    await stop(world, lease)
+    assert await observed(world, lease) is None
+    device = (await world.provider.devices())[0]
+    assert (device.healthy, device.occupied_by) == (True, None)
+    assert not process_is_gone(proxy.pid)
+
+
+def test_a_process_is_hidden_where_its_environment_cannot_be_read() -> None:
+    if not is_root():
+        pytest.skip("not root: a process of another account cannot be started")
+    script = (
+        "import os, subprocess, sys\n"
+        "from gpulease.providers.local import processes as p\n"
+        "os.setuid(65534)\n"
+        "own = subprocess.Popen(['cat'], stdin=subprocess.PIPE)\n"
+        "pids = (int(sys.argv[1]), own.pid, 2**22 + 1)\n"
+        "print([p.is_hidden(p.Process(pid, 0)) for pid in pids])\n"
+        "own.communicate()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(os.getpid())],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.stdout.strip() == "[True, False, False]", done.stderr
+
+
 @pytest.mark.parametrize("seconds", [0, 100])
 async def test_a_named_process_is_never_ended(world: LocalWorld, seconds: float) -> None:
     lease = await start(world)
@@ -119,23 +157,29 @@ async def test_the_mark_counts_under_the_account_of_the_leases_server_only(
     assert not process_is_gone(stranger.pid)
 
 
+@pytest.mark.parametrize("put_back", [False, True])
 async def test_what_cannot_be_ended_puts_its_device_out_of_service_until_it_has_ended(
-    world: LocalWorld, caplog: pytest.LogCaptureFixture
+    world: LocalWorld, hidden: None, caplog: pytest.LogCaptureFixture, put_back: bool
 ) -> None:
     lease = await start(world)
-    bound = await asyncio.to_thread(world.spawn, "")  # as one whose environment cannot be read
+    bound = await asyncio.to_thread(world.spawn, "")
     world.provider.report(named(lease, bound.pid))
+    assert not world.provider.put_back(lease.id), "it is not over"
     await stop(world, lease, 11)
-    assert not (await observed(world, lease)).stuck
+    assert (await observed(world, lease)).left == ()
     world.now += 5
-    assert (await observed(world, lease)).stuck
+    assert (await observed(world, lease)).left == (bound.pid,)
     device = (await world.provider.devices())[0]
     assert (device.healthy, device.occupied_by) == (False, lease.id)
     await observed(world, lease)
     (said,) = [each for each in caplog.records if each.levelname == "ERROR"]
     assert str(bound.pid) in said.getMessage()
-    bound.kill()
-    await asyncio.to_thread(bound.wait)
+    if put_back:
+        assert world.provider.put_back(lease.id)
+        assert not world.provider.put_back(lease.id)
+    else:
+        bound.kill()
+        await asyncio.to_thread(bound.wait)
     assert await observed(world, lease) is None
     device = (await world.provider.devices())[0]
     assert (device.healthy, device.occupied_by) == (True, None)
@@ -158,7 +202,7 @@ class Card:
 
 
 async def test_a_named_process_that_the_driver_does_not_list_holds_no_device_for_long(
-    world: LocalWorld,
+    world: LocalWorld, hidden: None
 ) -> None:
     world.probe = card = Card()
     await world.open()

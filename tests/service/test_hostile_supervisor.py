@@ -60,9 +60,12 @@ async def test_a_second_supervisor_with_another_key_is_refused_and_told_to_an_ad
     assert (again["address"], again["server_key"]) == (true["address"], true["server_key"])
     assert not supervisor.closed.is_set()
     await rounds(site, 1)
-    health = site.service.services.health()
-    assert health["status"] == "degraded"
-    assert any(lease["id"] in alert and "key" in alert for alert in health["alerts"])
+    health = await site.client("").call("GET", "health")  # nobody need log in for it
+    assert (health["status"], health["alerts"]) == ("degraded", ["second_supervisor"])
+    assert lease["id"] not in str(health)
+    (alert,) = (await site.client(site.hub.admin_token()).call("GET", "alerts"))["items"]
+    assert (alert["lease"], alert["reason"]) == (lease["id"], "second_supervisor")
+    assert "another key" in alert["sentence"]
     text = site.service.services.metrics.text().decode()
     assert 'gpulease_alerts{reason="second_supervisor"} 1.0' in text
     for peer in (supervisor, server):

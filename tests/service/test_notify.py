@@ -320,7 +320,7 @@ async def test_lost_gpus_shorten_a_lab_and_its_instructor_and_admin_are_told_onc
             seen = await prof(site).call("GET", f"reservations/{made['id']}")
             (window,) = seen["windows"]
             assert (window["reserved"], window["seats"]) == (3, 2)
-            assert any("2 of 3 x gpu" in each for each in service.services.health()["alerts"])
+            assert any("2 of 3 x gpu" in each["sentence"] for each in service.services.alerts())
             await prof(site).call("DELETE", f"reservations/{made['id']}", {"note": "ill"})
             await wait_for_async(lambda: len(posted) > 1, 30, "the second notice")
         finally:

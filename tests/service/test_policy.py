@@ -175,8 +175,9 @@ async def test_a_pinned_file_is_followed_and_a_bad_one_changes_nothing(run, tmp_
         async def found(*, looks: int = 2) -> tuple[list[str], str]:
             for _ in range(looks):
                 await policies.look()
-            alerts = (await site.client(site.hub.admin_token()).call("GET", "health"))["alerts"]
-            return [each.name for each in policies.current.classes], " ".join(alerts)
+            alerts = (await admin(site).call("GET", "alerts"))["items"]
+            said = " ".join(each["sentence"] for each in alerts)
+            return [each.name for each in policies.current.classes], said
 
         # The service itself looks as well, so a look of its own may lie between two of these.
         file.write_text(good % "big")
@@ -225,7 +226,8 @@ async def test_a_class_of_a_pool_that_is_not_there_is_said(run, tmp_path: Path) 
     async with run(policy_file=file, gpus=2) as site:
 
         async def alarm() -> list[str]:
-            return list((await admin(site).call("GET", "health"))["alerts"])
+            found = (await admin(site).call("GET", "alerts"))["items"]
+            return [each["sentence"] for each in found]
 
         (said,) = await wait_for_async(alarm, 30, "the alert")
         assert "pool cards" in said

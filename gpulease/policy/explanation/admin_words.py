@@ -47,7 +47,7 @@ ALERTS: Final[Words] = {
     ),
     "stuck": (
         "Processes of a lease that is over live on, and the service may not end them.",
-        "End them; the service's log names them. Their GPU is out of service until then.",
+        "End them, or put their GPU back into service on the page Health.",
     ),
     "mass_idle": (
         "Many leases turned idle in the same moment: nothing is reclaimed for now.",

@@ -119,7 +119,7 @@ def _shown(snapshot: Snapshot, lease: Lease) -> Input:
         return "The provider showed nothing of it.", {"shown": ""}
     facts = [
         name.replace("_", " ")
-        for name in ("connected", "in_use", "gone", "parentless", "stuck")
+        for name in ("connected", "in_use", "gone", "parentless", "left")
         if getattr(seen, name)
     ]
     facts += [each for each in (seen.stage, seen.failed, seen.drained) if each]

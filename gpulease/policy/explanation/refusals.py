@@ -121,6 +121,10 @@ REFUSALS: Final[Words] = {
     "no_kubernetes": ("A package is missing.", "Install gpulease[kubernetes]."),
     "companion_unreachable": ("The companion is not connected.", "Try again in a moment."),
     "not_active": ("The lease is not active.", "Wait until it is."),
+    "holds_nothing": (
+        "Nothing that lives on of the lease keeps a GPU out of service.",
+        "If it ended just now, wait: its processes are ended first.",
+    ),
     "not_this_lease": ("The token is another lease's.", "Nothing to do."),
     "cannot_prove": ("Nobody can check a supervisor's token at present.", "It tries again."),
     "lease_ended": ("The lease has ended.", "Request a GPU again."),

@@ -3,8 +3,9 @@
 Two kinds of processes count.  *Proved* ones carry the lease's mark, or descend from one that does,
 under the account of the lease's own notebook server: they are ended when the lease is over.
 *Claimed* ones were only named by that server or by the supervisor, and the service may not look
-into them: they hold the device for a while and are never ended.  Whoever names a process is a
-student's program, and must not be able to have another one ended by it.
+into them: they hold the device for a while and are never ended.  A process that it may look into is
+the lease's by its mark or not at all: whoever names one is a student's program, and may name what
+belongs to somebody else, such as the hub's proxy where all share one account.
 """
 
 from __future__ import annotations
@@ -58,7 +59,8 @@ class Held:
 
     def claim(self, pids: Iterable[int]) -> None:
         """Take the word of the lease's own server or supervisor; the next look examines it."""
-        self.named += [found for pid in pids if (found := processes.find(pid)) is not None]
+        found = (process for pid in pids if (process := processes.find(pid)) is not None)
+        self.named += [each for each in found if processes.is_hidden(each)]
 
     def look(self, marked: Iterable[Process], table: Mapping[int, ProcessRow]) -> None:
         """Find the lease's processes anew; those that were found once stay until they end.

@@ -66,6 +66,17 @@ def alive(process: Process) -> bool:
     return find(process.pid) == process
 
 
+def is_hidden(process: Process) -> bool:
+    """Tell whether the service may not read the environment of a process, and so not its mark."""
+    try:
+        (_PROC / str(process.pid) / "environ").open("rb").close()
+    except PermissionError:
+        return True
+    except OSError:  # it is gone
+        return False
+    return False
+
+
 def marked() -> dict[str, set[Process]]:
     """Return the processes of each lease by the mark in their environment.
 

@@ -217,6 +217,17 @@ class LocalProvider:
                 shown.append(observed)
         return shown
 
+    def put_back(self, lease_id: str) -> bool:
+        """Give the devices of a lease that is over free, whatever is left of it.
+
+        Returns False where nothing of it holds a device, or the service is still ending it.
+        """
+        held = self._held.get(lease_id)
+        if held is None or not self._overdue(held):
+            return False
+        self._free(lease_id)
+        return True
+
     async def rank_of(self, lease: Lease, token: str) -> int | None:
         """Compare with the token of the present attempt: all nodes have one supervisor here."""
         return 0 if is_token_of(self._secret, lease, token) else None
@@ -285,7 +296,7 @@ class LocalProvider:
             gone=not left and (held.stopping_since is not None or (ended and held.ran) or lost),
             drained=link.drained if link else "",
             in_use=link.in_use if link else False,
-            stuck=left and self._is_stuck(held),
+            left=_pids(held) if left and self._is_stuck(held) else (),
         )
 
     def _overdue(self, held: Held) -> bool:
@@ -299,10 +310,9 @@ class LocalProvider:
             return False
         if not held.told:
             held.told = True
-            pids = sorted(process.pid for process in held.proved | held.claimed)
             log.error(
                 "processes %s outlive their lease and the service may not end them: its device is "
-                "out of service until they have ended", pids,
+                "out of service until they have ended, or an admin puts it back", _pids(held),
                 extra={"lease": held.lease.id, "user": held.lease.user, "reason": "stuck"},
             )  # fmt: skip
         return True
@@ -343,6 +353,10 @@ class LocalProvider:
         if isinstance(self._probe, SimulatedProbe):
             for uuid in held.lease.devices:
                 self._probe.release(uuid)
+
+
+def _pids(held: Held) -> tuple[int, ...]:
+    return tuple(sorted(process.pid for process in held.proved | held.claimed))
 
 
 def pool_of(info: GPUInfo) -> str:

@@ -5,6 +5,9 @@ Owns the form of requests and answers; what they do stands in ``lease_commands``
 
 from __future__ import annotations
 
+import logging
+
+from gpulease.errors import GPULeaseError
 from gpulease.protocol import ClassView, ConnectionView, LeaseView
 from gpulease.protocol.asks import AskBody
 from gpulease.service.hubs.auth import SCOPE_ADMIN, SCOPE_REQUEST, SCOPE_RESERVE
@@ -15,6 +18,9 @@ from gpulease.service.rounds.plans import decisions
 from gpulease.service.schemas.bodies import ConnectionBody, EmptyBody, EndBody, EndGroupBody
 from gpulease.service.schemas.queries import LeasesQuery, PageQuery, is_set
 from gpulease.service.schemas.shapes import DecisionView, Items, LeaseEvent, Page, ServerView
+from gpulease.texts import Text
+
+log = logging.getLogger(__name__)
 
 
 class Leases(BaseHandler):
@@ -111,6 +117,35 @@ class Upgrade(BaseHandler):
         self.parse(EmptyBody)
         lease = await self.services.commands.upgrade(self.asker, lease_id)
         self.answer(self.services.views.lease(lease))
+
+
+class PutBack(BaseHandler):
+    """``leases/{id}/put-back``."""
+
+    @needs_scope(SCOPE_ADMIN)
+    @answers({200: LeaseView}, body=EmptyBody, refuses=(409,))
+    async def post(self, lease_id: str) -> None:
+        """Put the GPU of a lease that is over back into service, whatever lives on of it."""
+        self.parse(EmptyBody)
+        lease = self.services.commands.visible(self.asker, lease_id)
+        started = self.services.provider.server_started
+        if started is None or not started.put_back(lease_id):
+            raise _holds_nothing()
+        log.warning(
+            "%s put the GPU of a lease that is over back into service", self.asker.name,
+            extra={"lease": lease_id, "user": lease.user},
+        )  # fmt: skip
+        self.services.loop.wake()
+        self.answer(self.services.views.lease(lease))
+
+
+def _holds_nothing() -> GPULeaseError:
+    return GPULeaseError(
+        "holds_nothing",
+        Text("Nothing that lives on of the lease keeps a GPU out of service."),
+        next_step=Text("If it ended just now, wait: its processes are ended first."),
+        status=409,
+    )
 
 
 class Connections(BaseHandler):

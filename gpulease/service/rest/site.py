@@ -29,6 +29,7 @@ from gpulease.service.rest.scopes import ACCESS, PUBLIC, needs_scope
 from gpulease.service.schemas.bodies import PolicyBody, TimeOutsBody, WhatIfBody
 from gpulease.service.schemas.queries import AuditQuery, PageQuery
 from gpulease.service.schemas.shapes import (
+    AlertView,
     AskerView,
     ChangeView,
     HealthView,
@@ -178,6 +179,16 @@ class PolicyVersion(BaseHandler):
         """Answer one version with its text."""
         found = await self.services.policies.version(int(version))
         self.answer(found.view(pinned=self.services.policies.pinned))
+
+
+class AlertList(BaseHandler):
+    """``alerts``: what stands now and needs an admin."""
+
+    @needs_scope(SCOPE_ADMIN)
+    @answers({200: Items[AlertView]})
+    async def get(self) -> None:
+        """Answer the alerts, in words."""
+        self.answer({"items": self.services.alerts()})
 
 
 class IncidentList(BaseHandler):

@@ -212,8 +212,16 @@ class WhatIfView(TypedDict):
     complete: bool
 
 
+class AlertView(TypedDict):
+    """What an admin should know; ``lease`` is "" where it is about no lease."""
+
+    reason: str
+    lease: str
+    sentence: str
+
+
 class HealthView(TypedDict):
-    """How each part of the service is: ``ok`` or why not."""
+    """How each part of the service is: ``ok`` or why not; ``alerts`` are their reasons."""
 
     status: Literal["ok", "degraded", "error"]
     version: str

@@ -71,21 +71,28 @@ const TROUBLES = {
   device_problem: [_("The GPUs cannot be seen."), _("What runs goes on. Look at the driver on this machine, or at the cluster's API.")],
 };
 
-function troubles(found) {
+/** An alert, with what can be done about it here. */
+function alert({ reason, lease, sentence }) {
+  const back = reason === "stuck" ? h("button", { type: "button", class: "btn btn-sm btn-outline-secondary", "data-action": "put-back", "data-lease": lease }, _("Put back into service")) : null;
+  return h("div", { class: "alert alert-warning", "data-key": `${reason} ${lease} ${sentence}` }, h("p", { class: "mb-1" }, sentence), back);
+}
+
+function troubles(found, alerts) {
   const named = Object.entries(TROUBLES).filter(([part]) => !["ok", "", null, undefined].includes(found[part]));
-  const listed = [...(found.alerts ?? []), ...(found.gaps ?? [])];
+  const gaps = (found.gaps ?? []).map((sentence) => ({ reason: "gap", lease: "", sentence }));
+  const listed = [...alerts, ...gaps];
   if (!named.length && !listed.length) return h("p", { class: "alert alert-success" }, _("Everything works."));
   const colour = found.status === "error" ? "danger" : "warning";
   return [
     named.map(([part, [what, todo]]) => h("div", { class: `alert alert-${colour}`, "data-key": part, "data-trouble": part }, h("p", { class: "mb-1" }, h("strong", {}, what)), h("p", { class: "mb-1" }, todo), h("p", { class: "gl-small mb-0" }, String(found[part])))),
-    listed.map((line) => h("div", { class: "alert alert-warning", "data-key": line }, line)),
+    listed.map(alert),
   ];
 }
 
 async function read() {
   try {
     const found = await api.get("health");
-    update($("troubles"), troubles(found));
+    update($("troubles"), troubles(found, (await api.get("alerts")).items));
     update($("health"), facts(found));
     update($("incidents"), incidents(await api.get(`incidents?offset=${offset}&limit=${SIZE}`)));
     clearAlert();
@@ -95,7 +102,19 @@ async function read() {
   }
 }
 
+async function putBack(lease) {
+  try {
+    await api.post(`leases/${lease}/put-back`, {});
+  } catch (error) {
+    if (!(error instanceof api.Refusal)) throw error;
+    alertError(error);
+    return;
+  }
+  read();
+}
+
 onAction(document.body, (action, target) => {
+  if (action === "put-back") putBack(target.dataset.lease);
   if (action !== "page") return;
   offset = Number(target.dataset.offset);
   read();
