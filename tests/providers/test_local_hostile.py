@@ -70,8 +70,9 @@ def test_a_process_is_hidden_where_its_environment_cannot_be_read() -> None:
     script = (
         "import os, subprocess, sys\n"
         "from gpulease.providers.local import processes as p\n"
-        "os.setuid(65534)\n"
-        "own = subprocess.Popen(['cat'], stdin=subprocess.PIPE)\n"
+        "os.setgid(65534); os.setuid(65534)\n"
+        "own = subprocess.Popen(['cat'], stdin=subprocess.PIPE, stdout=subprocess.PIPE)\n"
+        "own.stdin.write(b'.\\n'); own.stdin.flush(); own.stdout.readline()\n"
         "pids = (int(sys.argv[1]), own.pid, 2**22 + 1)\n"
         "print([p.is_hidden(p.Process(pid, 0)) for pid in pids])\n"
         "own.communicate()"

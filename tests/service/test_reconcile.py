@@ -322,3 +322,19 @@ async def test_a_service_ends_however_its_loop_is_woken_meanwhile(hub, run) -> N
             await wait_for_async(lambda services=services: services.loop.rounds, 30, "a round")
             services.loop.wake()
             services.servers.joined("stu", "")
+
+
+async def test_an_admin_puts_the_gpu_of_a_lease_back_into_service_once(run: Any) -> None:
+    async with run(gpus=1) as site:
+        lease, channel, supervisor = await active_lease(site)
+        admin = site.client(site.hub.admin_token())
+        path = f"leases/{lease['id']}/put-back"
+        with pytest.raises(GPULeaseError) as caught:
+            await admin.call("POST", path, {})  # nothing is left behind: it goes on
+        assert (caught.value.reason, caught.value.status) == ("holds_nothing", 409)
+        with pytest.raises(GPULeaseError) as caught:
+            await site.client(site.hub.page_token("stu")).call("POST", path, {})
+        assert caught.value.reason == "admins_only"
+        await site.lease(lease["id"], "active")
+        await supervisor.close()
+        await channel.close()
