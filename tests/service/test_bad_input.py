@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import date
 from typing import Any
 
 import pytest
@@ -356,11 +357,12 @@ async def test_what_is_wrong_is_said_in_the_readers_language(
     assert found["numbers"]["wrong"][0]["problem"] in said
 
 
+@pytest.mark.parametrize("bound", [2, 2.5, "2000-01-01", date(2000, 1, 1)])
 @pytest.mark.parametrize("language", ["de", "fr"])
 @pytest.mark.parametrize("kind", sorted(problems._WORDS))
-def test_everything_that_can_be_wrong_is_in_every_language(kind, language) -> None:
+def test_everything_that_can_be_wrong_is_in_every_language(kind, language, bound) -> None:
     ctx = {
-        **dict.fromkeys(("gt", "ge", "lt", "le", "max_length", "min_length"), 2),
+        **dict.fromkeys(("gt", "ge", "lt", "le"), bound), "max_length": 2, "min_length": 2,
         "expected": "'a', 'b' or 'c'", "pattern": "^x$",
     }  # fmt: skip
     words = problems.problem_of({"type": kind, "ctx": ctx})
@@ -374,6 +376,8 @@ def test_everything_that_can_be_wrong_is_in_every_language(kind, language) -> No
     [
         ("since=2026-11-99", "since: it must be a day, such as 2026-10-01."),
         ("since=2026-12-01&until=2026-11-01", "The query: since must not be after until."),
+        ("since=1999-12-31", "since: it must be at least 2000-01-01."),
+        ("until=2200-01-01", "until: it must be at most 2199-12-31."),
         ("zone=Berlin", "zone: it is no time zone."),
         ("sinse=2026-12-01", "sinse: there is no such member. Did you mean 'since'?"),
     ],

@@ -45,6 +45,12 @@ def _one_of(ctx: Mapping[str, Any]) -> Text:
     return Text("it must be {others} or {last}", others=others, last=last)
 
 
+def _bound(ctx: Mapping[str, Any], name: str) -> str:
+    """Return a bound as people write it: pydantic gives days and times as text."""
+    found = ctx[name]
+    return f"{found:g}" if isinstance(found, float) else str(found)
+
+
 _OBJECT: Final = Text("it must be an object")
 _WORDS: Final[Mapping[str, Text | Callable[[Mapping[str, Any]], Text]]] = {
     "missing": Text("it is missing"),
@@ -54,10 +60,10 @@ _WORDS: Final[Mapping[str, Text | Callable[[Mapping[str, Any]], Text]]] = {
     "list_type": Text("it must be a list"),
     **dict.fromkeys(("dict_type", "model_type", "model_attributes_type"), _OBJECT),
     "finite_number": Text("it must be a finite number"),
-    "greater_than": lambda ctx: Text("it must be more than {bound}", bound=f"{ctx['gt']:g}"),
-    "greater_than_equal": lambda ctx: Text("it must be at least {bound}", bound=f"{ctx['ge']:g}"),
-    "less_than": lambda ctx: Text("it must be less than {bound}", bound=f"{ctx['lt']:g}"),
-    "less_than_equal": lambda ctx: Text("it must be at most {bound}", bound=f"{ctx['le']:g}"),
+    "greater_than": lambda ctx: Text("it must be more than {bound}", bound=_bound(ctx, "gt")),
+    "greater_than_equal": lambda ctx: Text("it must be at least {bound}", bound=_bound(ctx, "ge")),
+    "less_than": lambda ctx: Text("it must be less than {bound}", bound=_bound(ctx, "lt")),
+    "less_than_equal": lambda ctx: Text("it must be at most {bound}", bound=_bound(ctx, "le")),
     "literal_error": _one_of,
     "string_pattern_mismatch": _form,
     "string_too_long": lambda ctx: counted(

@@ -74,7 +74,6 @@ _Day = Annotated[date, Field(ge=date(2000, 1, 1), le=date(2199, 12, 31))]
 _Zone = Annotated[
     str, AfterValidator(_zone), Field(json_schema_extra={"enum": ["UTC", "Europe/Berlin"]})
 ]
-_Whole = Annotated[int, BeforeValidator(_digits)]
 _Flag = Literal["", "0", "1", "false", "true"]
 _State = Annotated[
     str, AfterValidator(_state), Field(json_schema_extra={"enum": sorted(map(str, STATES))})
@@ -90,8 +89,8 @@ class Query(BaseModel):
 class PageQuery(Query):
     """A page of a list."""
 
-    offset: Annotated[_Whole, Field(ge=0, le=10**9)] = 0
-    limit: Annotated[_Whole, Field(ge=0, le=PAGE_MAX)] = 50
+    offset: Annotated[int, Field(ge=0, le=10**9), BeforeValidator(_digits)] = 0
+    limit: Annotated[int, Field(ge=0, le=PAGE_MAX), BeforeValidator(_digits)] = 50
 
 
 class AuditQuery(PageQuery):
@@ -135,7 +134,7 @@ class ReservationsQuery(PageQuery, GroupQuery):
 class EventsQuery(Query):
     """Where to go on; ``_xsrf`` is the token of the page that opens it, ``language`` the page's."""
 
-    resume: Annotated[_Whole, Field(ge=0, le=2**53)] | None = None
+    resume: Annotated[int, Field(ge=0, le=2**53), BeforeValidator(_digits)] | None = None
     page_token: Annotated[str, Field(alias="_xsrf", max_length=500)] = ""
     language: Literal["en", "de", "fr"] = "en"
 

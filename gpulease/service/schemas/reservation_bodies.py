@@ -42,7 +42,7 @@ def _seconds(value: object) -> object:
     return parse_duration(value) if isinstance(value, str) else value
 
 
-_Duration = Annotated[float, BeforeValidator(_seconds), Field(ge=0, le=30 * 86400)]
+_Duration = Annotated[float, Field(ge=0, le=30 * 86400), BeforeValidator(_seconds)]
 
 
 class WindowBody(Body):
