@@ -373,7 +373,9 @@ def _admin(arguments: argparse.Namespace) -> int:
 
 
 def _complain(text: str) -> None:
-    print(f"gpulease: {text}", file=sys.stderr)
+    from gpulease.terminal import LINES, plain
+
+    print(f"gpulease: {plain(text, kept=LINES)}", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -71,6 +72,28 @@ def require_private(*paths: Path) -> None:
                 raise _open_to_others(path, f"its mode is {status.st_mode & 0o777:04o}")
             if status.st_uid not in (os.geteuid(), 0):
                 raise _open_to_others(path, f"it belongs to user {status.st_uid}")
+
+
+def require_closed_folder(*paths: Path) -> None:
+    """Refuse files in a folder, or below one, in which any account may put another in their place.
+
+    A folder like ``/tmp``, where nobody may move what is another's (the sticky bit), will do.
+
+    Raises:
+        GPULeaseError: ``file_open_to_others``.
+    """
+    for path in paths:
+        for folder in path.resolve().parents:
+            with suppress(FileNotFoundError):
+                mode = folder.stat().st_mode
+                if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+                    raise GPULeaseError(
+                        "file_open_to_others",
+                        f"Any account of this machine may replace {path}: "
+                        f"the mode of {folder} is {mode & 0o7777:04o}.",
+                        next_step=f"Make it the service's alone: chmod 700 {folder}.",
+                        status=500,
+                    )
 
 
 def process_folder() -> Path:

@@ -5,20 +5,40 @@ from __future__ import annotations
 import csv
 import io
 import sys
+import unicodedata
 from collections.abc import Iterable, Sequence
+from typing import Final
+
+#: What a text of several lines may hold.
+LINES: Final = "\n\t"
+
+
+def plain(text: str, kept: str = "") -> str:
+    """Return a text in which nothing commands the terminal: it is written out instead.
+
+    Titles and names of files are other people's: an escape sequence may recolour or retype what an
+    admin reads, and a mark of writing direction turn it around.  ``kept``: characters that stay.
+    """
+    return "".join(
+        each
+        if each.isprintable() or each in kept or unicodedata.category(each) == "Zs"
+        else each.encode("unicode_escape").decode()
+        for each in text
+    )
 
 
 def say(text: str) -> None:
     """Write one text, and a line's end."""
-    sys.stdout.write(f"{text}\n")
+    sys.stdout.write(f"{plain(text, kept=LINES)}\n")
 
 
 def table(lines: Sequence[Sequence[str]]) -> str:
     """Return lines of as many cells each, the columns below each other."""
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    cells = [[plain(cell) for cell in line] for line in lines]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-        for line in lines
+        for line in cells
     )
 
 

@@ -5,11 +5,19 @@ import signal
 import subprocess
 import sys
 import tempfile
+from pathlib import Path
 
 import pytest
 
 from gpulease.errors import GPULeaseError
-from gpulease.private_files import make_private, process_folder, require_private
+from gpulease.private_files import (
+    make_private,
+    process_folder,
+    require_closed_folder,
+    require_private,
+)
+from gpulease.service.run import RunningService
+from tests.service.kit import options
 
 
 def test_a_file_is_made_private_whatever_the_umask_and_never_replaced(tmp_path):
@@ -76,3 +84,27 @@ def test_what_a_killed_process_leaves_goes_with_the_next_one(tmp_path, monkeypat
         assert {str(each) for each in tmp_path.iterdir()} == {str(own), kept, str(foreign)}
         assert left not in {str(own), kept}
         living.kill()
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o702, 0o733])
+def test_a_folder_in_which_anybody_may_replace_a_file_is_refused(tmp_path: Path, mode: int) -> None:
+    below = tmp_path / "open" / "below"
+    below.mkdir(parents=True)
+    file = below / "leases.sqlite"
+    require_closed_folder(file, tmp_path / "absent" / "key")
+    (tmp_path / "open").chmod(mode)
+    for path in (file, tmp_path / "open" / "key"):
+        with pytest.raises(GPULeaseError, match=f"mode of .*/open is {mode:04o}") as error:
+            require_closed_folder(path)
+        assert error.value.reason == "file_open_to_others"
+    (tmp_path / "open").chmod(mode | 0o1000)  # as /tmp
+    require_closed_folder(file)
+    (tmp_path / "open").chmod(0o775)  # the service's own group
+    require_closed_folder(file)
+
+
+async def test_a_service_does_not_start_in_a_folder_that_is_open_to_others(tmp_path: Path) -> None:
+    tmp_path.chmod(0o777)  # noqa: ASYNC240 - nothing else runs
+    service = RunningService(options(tmp_path))
+    with pytest.raises(GPULeaseError, match="Any account of this machine may replace"):
+        service._open_store()

@@ -1,7 +1,8 @@
 """``gpulease support-bundle``: what somebody needs who helps, in one file without a secret.
 
-Owns what is collected, and that no secret of the process, its files and its settings is in any of
-it: every text is searched for each of them before it is written.  No name of a person is asked for.
+What is shown is named here: variables and settings of which it is known that they are no secret.
+Whatever else the process, its files and its settings hold may be one, however it is called: every
+text is searched for each of them before it is written.  No name of a person is asked for.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from urllib.parse import unquote, urlsplit
 from gpulease import __version__
 from gpulease.errors import GPULeaseError
 from gpulease.private_files import UMASK
+from gpulease.protocol import names
 from gpulease.protocol.names import ENV_SERVICE_URL
 
 if TYPE_CHECKING:
@@ -35,11 +37,31 @@ if TYPE_CHECKING:
 
 #: Variables and settings whose values are never written, and are searched for everywhere.
 _SECRET_NAMES: Final = re.compile(
-    r"(?i).*(TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|DATABASE_URL|COOKIE|WEBHOOK).*|.*KEY"
+    r"(?i).*(TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|DATABASE_URL|COOKIE|WEBHOOK|KEYS?$).*"
 )
 #: Anything shorter is searched for in no text: a word of a sentence would be cut out.
 _SHORTEST: Final = 6
-_SHOWN: Final = ("GPULEASE", "JUPYTERHUB", "KUBERNETES", "POD_", "PYTHON", "TZ", "LANG")
+#: Variables that are shown with their values, beside those of ``protocol.names``.
+_SHOWN: Final = re.compile(
+    r"JUPYTERHUB_((ACTIVITY|API|BASE|SERVICE|PUBLIC|PUBLIC_HUB|OAUTH_CALLBACK)_URL|CLIENT_ID|HOST"
+    r"|SERVICE_NAME|SERVICE_PREFIX|SERVER_NAME|OAUTH_(ACCESS_|CLIENT_ALLOWED_)?SCOPES)"
+    r"|KUBERNETES_(SERVICE_(HOST|PORT\w*)|PORT(_443_TCP\w*)?)|POD_(NAME|NAMESPACE|IP|UID)"
+    r"|PYTHON(PATH|HOME|UNBUFFERED|WARNINGS|UTF8)|TZ|LANG|LC_\w+"
+)
+#: Variables whose first letters tell that they are worth a line, though not with what value.
+_OURS: Final = ("GPULEASE", "JUPYTERHUB", "KUBERNETES", "POD_")
+#: Of any other variable the value may be a secret if it is longer than most words, ...
+_MAYBE: Final = 8
+#: ... but for those that every shell has, figures, paths, and what is said everywhere.
+_EVERY_SHELL: Final = re.compile(
+    r"_|PATH|HOME|(OLD)?PWD|USER(NAME)?|LOGNAME|HOSTNAME|SHELL|SHLVL|TERM|LS_COLORS|XDG_\w+"
+)
+_NO_SECRET: Final = re.compile(
+    r"[\d.:,%-]+|(/[^:]*)(:/[^:]*)*|gpulease|jupyterhub|kubernetes|localhost"
+)
+#: The classes of the configuration whose settings are known, and of those what holds variables.
+_CLASSES: Final = ("GPULeaseService", "KubernetesSettings")
+_VARIABLES: Final = "environment"
 _SECONDS: Final = 10.0
 _REMOVED: Final = "[removed]"
 
@@ -94,7 +116,7 @@ def collect(config_file: str, config: Config, environment: Mapping[str, str]) ->
     found = {
         "about.json": _json(_about()),
         "environment.json": _json(_variables(environment)),
-        "settings.json": _json(_plain(config)),
+        "settings.json": _json(_settings(config)),
         "doctor.json": _said(lambda: _doctor(config_file, environment)),
     }
     service = config.GPULeaseService
@@ -125,7 +147,7 @@ def bundle(texts: Mapping[str, str], secrets: Iterable[str]) -> bytes:
 
 
 def secrets_of(environment: Mapping[str, str], settings: Mapping[str, Any]) -> set[str]:
-    """Return every secret that this process knows, with the passwords inside addresses."""
+    """Return every secret that this process may know, with the passwords inside addresses."""
     found = set()
     for name, value in (*environment.items(), *_leaves(settings)):
         found |= _passwords(value)
@@ -133,10 +155,42 @@ def secrets_of(environment: Mapping[str, str], settings: Mapping[str, Any]) -> s
             found.add(environment.get(value, "").strip())
         elif _SECRET_NAMES.fullmatch(name):
             found.add(value)
-            path = Path(value)
-            if name.lower().endswith("_file") and path.is_file():
-                found.add(path.read_text(encoding="utf-8", errors="replace").strip())
+        if name.lower().endswith("_file"):
+            found |= _in_file(Path(value))
+    found |= set(_maybe(environment, settings))
     return {each for each in found if len(each) >= _SHORTEST}
+
+
+def _maybe(environment: Mapping[str, str], settings: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what may be a secret for nobody knows what it is."""
+    shown = {value for name, value in environment.items() if _is_shown(name)}
+    unknown = [
+        *((name, value) for name, value in environment.items() if not _is_shown(name)),
+        *(leaf for name in settings if name not in _CLASSES for leaf in _leaves(settings[name])),
+        *(
+            leaf
+            for name in _CLASSES
+            for leaf in _leaves(settings.get(name, {}).get(_VARIABLES, {}))
+        ),
+    ]
+    for name, value in unknown:
+        plain = _EVERY_SHELL.fullmatch(name) or _NO_SECRET.fullmatch(value) or value in shown
+        if len(value) >= _MAYBE and not plain:
+            yield value
+
+
+def _in_file(path: Path) -> set[str]:
+    """Return the secret that a file holds: its one line, if it is such a file."""
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace").strip()
+    except (OSError, ValueError):
+        return set()
+    return {text} if "\n" not in text else set()
+
+
+def _is_shown(name: str) -> bool:
+    ours = name in {value for key, value in vars(names).items() if key.startswith("ENV_")}
+    return bool(ours or _SHOWN.fullmatch(name)) and not _SECRET_NAMES.fullmatch(name)
 
 
 def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
@@ -190,15 +244,25 @@ def _version(name: str) -> str:
 
 def _variables(environment: Mapping[str, str]) -> dict[str, str]:
     return {
-        name: _REMOVED if _SECRET_NAMES.fullmatch(name) else value
+        name: value if _is_shown(name) else _REMOVED
         for name, value in sorted(environment.items())
-        if name.startswith(_SHOWN)
+        if _is_shown(name) or name.startswith(_OURS)
+    }
+
+
+def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of the classes that are known, of others their names."""
+    return {
+        name: _plain(each) if name in _CLASSES else dict.fromkeys(each, _REMOVED)
+        for name, each in config.items()
     }
 
 
 def _plain(value: Any, name: str = "") -> Any:
-    """Return settings as JSON, those with a secret's name removed."""
+    """Return settings as JSON, those with a secret's name, or of nobody knows what, removed."""
     if isinstance(value, Mapping):
+        if name == _VARIABLES:
+            return dict.fromkeys(map(str, value), _REMOVED)
         return {str(key): _plain(each, str(key)) for key, each in value.items()}
     if name and _SECRET_NAMES.fullmatch(name):
         return _REMOVED

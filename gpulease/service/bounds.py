@@ -24,6 +24,8 @@ _REMEMBERED = 1000
 _MINUTE = 60.0
 #: For each change that a person may make in a minute they may look so often.
 _LOOKS = 10
+#: So many times the changes of a minute are those of a day: what is changed is kept for months.
+_DAY_OF, _DAY = 60, 86400.0
 #: Of the event loop's time one peer's messages may take this share, after so many seconds at once.
 _SHARE, _AT_ONCE = 0.02, 0.2
 #: Seconds at most for which a channel is not read: pings have to be answered meanwhile.
@@ -39,16 +41,17 @@ class _Bucket:
 class _Buckets:
     """What each may still take: full at first, and filled again as time passes."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, clock: Callable[[], float], seconds: float) -> None:
         self._clock = clock
+        self._seconds = seconds
         self._known: dict[Hashable, _Bucket] = {}
         self._look_at = _REMEMBERED
 
-    def of(self, who: Hashable, most: float, seconds: float) -> _Bucket:
-        """Return the bucket of one, which takes so many seconds to be full from nothing."""
-        now = self._clock()
+    def of(self, who: Hashable, most: float) -> _Bucket:
+        """Return the bucket of one, which takes ``seconds`` to be full from nothing."""
+        now, seconds = self._clock(), self._seconds
         if len(self._known) > self._look_at:
-            self._known = {k: b for k, b in self._known.items() if now - b.at < _MINUTE}
+            self._known = {k: b for k, b in self._known.items() if now - b.at < seconds}
             # Where thousands are about, looking at each of them is no matter of every request.
             self._look_at = max(_REMEMBERED, 2 * len(self._known))
         bucket = self._known.setdefault(who, _Bucket(most, now))
@@ -65,6 +68,14 @@ def _changes(most: int) -> str:
     )
 
 
+def _changes_of_a_day(most: int) -> str:
+    return counted(
+        "That is more than {n} change in a day.",
+        "That is more than {n} changes in a day.",
+        most,
+    )
+
+
 def _requests(most: int) -> str:
     return counted(
         "That is more than {n} request in a minute.",
@@ -74,25 +85,27 @@ def _requests(most: int) -> str:
 
 
 class Rate:
-    """So many of something in a minute by each person: all at once, then as they come back.
+    """So many of something in a time by each person: all at once, then as they come back.
 
     Args:
-        per_minute: how many one person may make in a minute, at present.
+        most: how many one person may make in that time, at present.
         too_many: says in words that it was more than so many.
         reason: the code of the refusal.
         clock: monotonic, seconds.
+        seconds: how long the time is.
     """
 
     def __init__(
         self,
-        per_minute: Callable[[], int],
+        most: Callable[[], int],
         too_many: Callable[[int], str] = _changes,
         reason: str = "too_many_changes",
         clock: Callable[[], float] = time.monotonic,
+        seconds: float = _MINUTE,
     ) -> None:
-        self._per_minute = per_minute
+        self._most, self._seconds = most, seconds
         self._too_many, self._reason = too_many, reason
-        self._buckets = _Buckets(clock)
+        self._buckets = _Buckets(clock, seconds)
 
     def take(self, who: str) -> None:
         """Count one.
@@ -100,10 +113,10 @@ class Rate:
         Raises:
             GPULeaseError: ``reason`` (429); ``retry_after`` is in seconds.
         """
-        most = float(self._per_minute())
-        bucket = self._buckets.of(who, most, _MINUTE)
+        most = float(self._most())
+        bucket = self._buckets.of(who, most)
         if bucket.left < 1.0:
-            seconds = math.ceil((1.0 - bucket.left) * _MINUTE / most)
+            seconds = math.ceil((1.0 - bucket.left) * self._seconds / most)
             raise GPULeaseError(
                 self._reason,
                 self._too_many(int(most)),
@@ -125,11 +138,11 @@ class LoopTime:
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._buckets = _Buckets(clock)
+        self._buckets = _Buckets(clock, _AT_ONCE / _SHARE)
 
     def spent(self, whose: tuple[str, ...], seconds: float) -> float:
         """Count some; return for how long (seconds) nothing more of it is to be read."""
-        bucket = self._buckets.of(whose, _AT_ONCE, _AT_ONCE / _SHARE)
+        bucket = self._buckets.of(whose, _AT_ONCE)
         bucket.left -= seconds
         return min(max(0.0, -bucket.left / _SHARE), _REST_MAX)
 
@@ -176,6 +189,9 @@ class Bounds:
         self, per_minute: Callable[[], int], clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.changes = Rate(per_minute, clock=clock)
+        self.changes_of_a_day = Rate(
+            lambda: _DAY_OF * per_minute(), _changes_of_a_day, clock=clock, seconds=_DAY
+        )
         self.looks = Rate(lambda: _LOOKS * per_minute(), _requests, "too_many_requests", clock)
         self.loop_time = LoopTime()
         self.channels = Channels()

@@ -18,6 +18,7 @@ from gpulease.errors import GPULeaseError
 from gpulease.gpus.base import Probe
 from gpulease.policy.lifecycle import time_outs_of
 from gpulease.policy.model import Lease, Snapshot
+from gpulease.private_files import require_closed_folder
 from gpulease.protocol import GrantView, LeaseView
 from gpulease.providers.base import Provider
 from gpulease.providers.local import LocalProvider
@@ -56,6 +57,7 @@ from gpulease.service.routes import figures
 from gpulease.service.runs.commands import Runs
 from gpulease.service.runs.records import RunRecords
 from gpulease.service.settings.further_hubs import one_token_each
+from gpulease.service.settings.keyfile import default_path
 from gpulease.service.settings.options import Options, choose_probe, first_time_outs, secret_of
 from gpulease.service.supervisors.links import Links
 from gpulease.service.workers import Workers
@@ -150,8 +152,14 @@ class RunningService:
             log.warning("the notices that are not sent yet could not be kept: %s", error.sentence)
 
     def _open_store(self) -> Store:
-        upgrade(self._options.database_url)
-        return Store.open(self._options.database_url)
+        options = self._options
+        beside = default_path(options.database_url)
+        if options.cluster is None:  # a pod's volume may be open: nobody else is there
+            require_closed_folder(options.key_file or beside)
+            if options.database_url.startswith("sqlite"):
+                require_closed_folder(beside)
+        upgrade(options.database_url)
+        return Store.open(options.database_url)
 
     async def _open(self, store: Store) -> None:
         options = self._options

@@ -20,6 +20,10 @@ SECRETS = {
     "GPULEASE_PROXY": "http://ada:proxy-pass@proxy.example.org:3128",
     "JUPYTERHUB_CRYPT_KEY": "00c0ffee-crypt-key",
     "GPULEASE_LAB2": "of-a-further-hub",
+    "GPULEASE_PHRASE": "correct horse battery",
+    "JUPYTERHUB_OLD": "rotated-value-9",
+    "MY_PW": "oddly named",
+    "ALERTS": "https://hooks.example.org/T01/in-no-setting",
 }
 CONFIG = """
 import os
@@ -29,6 +33,7 @@ c.GPULeaseService.database_url = os.environ["DATABASE_URL"]
 c.GPULeaseService.service_url = "http://127.0.0.1:9"
 c.GPULeaseService.metrics_url = "http://127.0.0.1:9"
 c.GPULeaseService.notes = ["in a list: " + os.environ["JUPYTERHUB_API_TOKEN"]]
+c.GPULeaseService.more = [f"{os.environ['MY_PW']} {os.environ['ALERTS']}", FILE2]
 c.GPULeaseService.hubs = {"lab2": {"token_env": "GPULEASE_LAB2"}, "lab3": {"token_file": FILE}}
 c.GPULeaseService.notify_webhook = "https://hooks.example.org/services/T00/hook-in-a-path"
 c.GPULeaseService.notify_smtp_password_file = FILE
@@ -36,12 +41,16 @@ c.Other.notes = "said in a sentence: the-token-in-a-setting's-file"
 c.KubernetesSettings.environment = {"WANDB_API_KEY": "key-of-a-class"}
 c.Other.api_token = "a-token-that-stands-in-the-file"
 c.Other.relay = "smtp://bot:relay-pass@mail.example.org"
+c.KubernetesSettings.environment["PGW"] = "oddly-named-for-pods"
+c.Other.pw = "of-a-class-that-nobody-knows"
 c.Other.said = os.environ["GPULEASE_COOKIE_SECRET"]
 """
 EVERY = (
     *("5f2c0a-hub-token", "s3cr3t-of-db", QUOTED, json.dumps(QUOTED)[1:-1], "mail-pass-1"),
     *("00c0ffee-crypt-key", "of-a-further-hub", "services/T00/hook-in-a-path", "key-of-a-class"),
     "the-token-in-a-setting's-file",
+    *("correct horse battery", "rotated-value-9", "oddly named", "T01/in-no-setting"),
+    *("oddly-named-for-pods", "of-a-class-that-nobody-knows", "what-an-oddly-named-file-holds"),
     *("proxy-pass", "a-token-that-stands-in-the-file", "relay-pass", "the-token-in-a-file"),
 )
 
@@ -59,7 +68,11 @@ def config(monkeypatch, tmp_path):
     found = tmp_path / "config.py"
     other = tmp_path / "other"
     other.write_text("the-token-in-a-setting's-file\n")
-    found.write_text(CONFIG.replace("FILE", repr(str(other))))
+    odd = tmp_path / "odd"
+    odd.write_text("what-an-oddly-named-file-holds\n")
+    monkeypatch.setenv("ODD_FILE", str(odd))
+    text = CONFIG.replace("FILE2", repr(odd.read_text().strip()))
+    found.write_text(text.replace("FILE", repr(str(other))))
     return found
 
 
@@ -83,7 +96,10 @@ def test_no_secret_is_in_it_wherever_it_came_from(config, tmp_path):
             assert secret not in text, name
     settings = json.loads(found["gpulease-support/settings.json"])
     assert settings["GPULeaseService"]["service_url"] == "http://127.0.0.1:9"
-    assert settings["Other"]["relay"] == "smtp://bot:[removed]@mail.example.org"
+    assert set(settings["Other"].values()) == {"[removed]"}
+    assert settings["KubernetesSettings"]["environment"] == dict.fromkeys(
+        ("WANDB_API_KEY", "PGW"), "[removed]"
+    )
     shown = json.loads(found["gpulease-support/environment.json"])
     assert shown["JUPYTERHUB_SERVICE_PREFIX"] == "/services/gpulease/"
     # The service does not run here: the bundle says so and is written all the same.
@@ -105,6 +121,15 @@ def test_what_an_answer_holds_is_searched_too():
     given = {"answer.json": json.dumps({"said": QUOTED, "by": "x"})}
     (text,) = texts(support_bundle.bundle(given, SECRETS.values())).values()
     assert json.loads(text) == {"said": "[removed]", "by": "x"}
+
+
+def test_what_every_shell_has_and_words_of_ours_are_cut_out_of_nothing():
+    usual = {
+        "HOME": "/home/gpulease", "USER": "gpulease-user", "APP": "gpulease", "PORTS": "9980,9981",
+        "MANPATH": "/usr/share/man:/opt/man", "GPULEASE_SERVICE_URL": "https://hub.x.org/s/",
+        "SAME": "https://hub.x.org/s/",
+    }  # fmt: skip
+    assert support_bundle.secrets_of(usual, {}) == set()
 
 
 def test_a_short_value_cuts_no_words():

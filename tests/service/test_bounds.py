@@ -220,16 +220,16 @@ async def test_a_flood_on_one_channel_leaves_the_service_to_others(
 
 def test_who_is_full_again_is_forgotten_and_many_cost_no_request_a_look_at_each() -> None:
     now = [0.0]
-    buckets = bounds._Buckets(lambda: now[0])
+    buckets = bounds._Buckets(lambda: now[0], bounds._MINUTE)
     for number in range(5000):
-        buckets.of(number, 6, 60)
+        buckets.of(number, 6)
     kept = buckets._known
     for number in range(5000):
-        buckets.of(number, 6, 60)
+        buckets.of(number, 6)
     assert buckets._known is kept, "nobody is looked for among them again"
     now[0] = 61
     for number in range(20000, 26000):
-        buckets.of(number, 6, 60)
+        buckets.of(number, 6)
     assert len(buckets._known) < 10_000
 
 
@@ -240,3 +240,37 @@ def test_more_than_one_change_is_said_in_words(most: int, said: str) -> None:
         rate.take("stu")
     with pytest.raises(GPULeaseError, match=said):
         rate.take("stu")
+
+
+def test_changes_of_a_day_are_bounded_too_and_nobody_is_forgotten_before() -> None:
+    """What is changed is kept for months: at a minute's rate one person would fill the disk."""
+    now = [0.0]
+    made = bounds.Bounds(lambda: 2, clock=lambda: now[0])
+    for _ in range(120):
+        made.changes_of_a_day.take("stu")
+    with pytest.raises(GPULeaseError, match="120 changes in a day") as caught:
+        made.changes_of_a_day.take("stu")
+    assert caught.value.numbers["retry_after"] == 720
+    for number in range(2 * bounds._REMEMBERED):
+        made.changes_of_a_day.take(f"{number}")
+    now[0] = 720
+    made.changes_of_a_day.take("stu")
+    with pytest.raises(GPULeaseError):
+        made.changes_of_a_day.take("stu")
+
+
+async def test_every_change_counts_for_the_day_and_a_look_does_not(site: Site, hub: Hub) -> None:
+    taken: list[str] = []
+    site.service.services.bounds.changes_of_a_day.take = taken.append  # type: ignore[method-assign]
+    token = hub.page_token("eve")
+    await send(site, token, "GET", "me", None)
+    assert taken == []
+    await send(site, token, "POST", "leases", "{}")
+    assert taken == ["eve"]
+
+
+async def test_one_run_keeps_few_parameters(site: Site, hub: Hub) -> None:
+    body = {"notebook": "a.ipynb", "parameters": {f"p{n}": "x" * 9000 for n in range(2)}}
+    answer = await send(site, hub.page_token("stu"), "POST", "runs", json.dumps(body))
+    said = json.loads(answer.body)["detail"]
+    assert said == "parameters: together they must have at most 16000 characters."

@@ -1,7 +1,7 @@
 """What instructors and admins tell the members of a group, until it expires.
 
-Owns who may tell whom and for how long it is shown.  Refuses to store: like the banner on a door, a
-message that is still wanted after a restart of the service is put up again.
+Nothing is stored: like the banner on a door, a message that is still wanted after a restart of the
+service is put up again.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from gpulease.errors import GPULeaseError
 from gpulease.protocol import MessageView
 from gpulease.service.hubs.auth import Asker
 
-#: So many are shown at a time, of everybody's together; the oldest goes.
-MOST = 50
+#: So many of one person are shown at a time; their own oldest goes.
+MOST = 5
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,8 @@ class Messages:
         until = now + timedelta(seconds=seconds)
         told = Message(secrets.token_hex(8), now, until, asker.name, group, text.strip())
         kept = [each for each in self._shown if each.until > now]
-        self._shown = [*kept[1 - MOST :], told]
+        gone = [each for each in kept if each.by == told.by][: 1 - MOST]
+        self._shown = [*(each for each in kept if each not in gone), told]
         self._changed()
         return told
 

@@ -83,8 +83,9 @@ class BaseHandler(LogIn, HubOAuthenticated, Answers):
         if not self.asker.admin:
             bounds = self.services.bounds
             looks = self.by_itself or self.request.method in _READING
-            rate = bounds.looks if looks else bounds.changes
-            rate.take(self.asker.name)
+            rates = (bounds.looks,) if looks else (bounds.changes, bounds.changes_of_a_day)
+            for rate in rates:
+                rate.take(self.asker.name)
         if (
             self.request.method in self.allowed_methods()
         ):  # else it is answered that there is no such one

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, with_config
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, with_config
 
 from gpulease.policy.document import MAX_TEXT
 from gpulease.protocol.asks import AskBody
@@ -102,6 +102,14 @@ class WhatIfBody(Body):
 
 
 _Parameter = Annotated[str, Field(max_length=10_000)] | bool | int | _Finite | None
+#: Characters of a run's parameters together: each run of an array keeps them for months.
+PARAMETERS_MAX = 16_000
+
+
+def _short(found: dict[str, _Parameter]) -> dict[str, _Parameter]:
+    if sum(len(f"{name}{value}") for name, value in found.items()) > PARAMETERS_MAX:
+        raise ValueError(Text("together they must have at most {n} characters", n=PARAMETERS_MAX))
+    return found
 
 
 class SubmitBody(Body):
@@ -124,7 +132,9 @@ class SubmitBody(Body):
     seconds: Annotated[float, Field(gt=0, le=30 * 86400)] | None = None
     project: Name | None = None
     parameters: Annotated[
-        dict[Annotated[str, Field(max_length=100)], _Parameter], Field(max_length=100)
+        dict[Annotated[str, Field(max_length=100)], _Parameter],
+        Field(max_length=100),
+        AfterValidator(_short),
     ] = {}
     after: Annotated[list[Annotated[str, Field(max_length=64)]], Field(max_length=100)] = []
     array: Annotated[str, Field(min_length=1, max_length=200)] | None = None
