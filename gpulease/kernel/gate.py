@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gpulease.errors import GPULeaseError
+from gpulease.kernel.device_numbers import numbers_wanted
 from gpulease.kernel.parts import Parts
 from gpulease.kernel.progress import QueueProgress
 from gpulease.kernel.relay import say
@@ -151,7 +152,8 @@ class Gate:
         if reply.get("ename") != "NameError":
             ename, evalue = str(reply.get("ename", "")), str(reply.get("evalue", ""))
             token = missing(ename, evalue, os.environ, self._parts.shared)
-            return token or self._parts.home.explain_error(evalue)
+            said = token or numbers_wanted(evalue)
+            return said or self._parts.home.explain_error(evalue)
         match = _NOT_DEFINED.search(str(reply.get("evalue", "")))
         if not match or not self._parts.connected_once:
             return ""

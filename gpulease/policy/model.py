@@ -22,6 +22,7 @@ from gpulease.policy.pods import Elastic
 from gpulease.policy.projects import Projects
 from gpulease.policy.states import (
     ClickRuns,
+    DevicesBy,
     EndReason,
     EvidenceLevel,
     LeaseState,
@@ -55,6 +56,7 @@ __all__ = [
     "Bound",
     "Clear",
     "Device",
+    "DevicesBy",
     "Drain",
     "End",
     "EndReason",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from gpulease.policy.pods import ClusterQueue, Elastic, PodAsk, Warm
-from gpulease.policy.states import EvidenceLevel
+from gpulease.policy.states import DevicesBy, EvidenceLevel
 
 
 @dataclass(frozen=True)
@@ -73,6 +73,7 @@ class GPUClass:
     parts: int = 0  # of a card; 0 is whole devices
     card_parts: int = 0  # those of its pool
     steps: tuple[int, ...] = ()  # fewer parts with which a lease of it can go on, the most first
+    devices_by: DevicesBy = DevicesBy.UUID
 
     @property
     def queue(self) -> ClusterQueue | None:

@@ -63,6 +63,13 @@ class EvidenceLevel(StrEnum):
     CELLS = "cells"
 
 
+class DevicesBy(StrEnum):
+    """How a lease names its devices in ``CUDA_VISIBLE_DEVICES``; the values are the document's."""
+
+    UUID = "uuid"
+    INDEX = "index"
+
+
 class ClickRuns(StrEnum):
     """Which cells run on a GPU that was asked for by a click; the values are the document's."""
 

@@ -17,7 +17,7 @@ from tornado.netutil import bind_sockets
 from gpulease.errors import GPULeaseError
 from gpulease.gpus.base import Probe
 from gpulease.policy.lifecycle import time_outs_of
-from gpulease.policy.model import Lease, Snapshot
+from gpulease.policy.model import DevicesBy, Lease, Snapshot
 from gpulease.private_files import require_closed_folder
 from gpulease.protocol import GrantView, LeaseView
 from gpulease.providers.base import Provider
@@ -315,6 +315,11 @@ class RunningService:
             secret,
             grant,
             lost_after=self._options.lost_seconds,
+            devices_by=lambda name: (
+                policies.current.by_name[name].devices_by
+                if name in policies.current.by_name
+                else DevicesBy.UUID
+            ),
             card_parts=lambda pool: policies.parts.get(pool, 0),
         )
         await provider.open()

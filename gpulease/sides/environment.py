@@ -142,6 +142,8 @@ def companion_environment(
     result.pop(ENV_BUS, None)
     if devices is not None:
         result["CUDA_VISIBLE_DEVICES"] = devices
+        if devices[:1].isdigit():  # numbers mean something in this order alone
+            result["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
     elif "CUDA_VISIBLE_DEVICES" in base:
         result["CUDA_VISIBLE_DEVICES"] = base["CUDA_VISIBLE_DEVICES"]
     return result

@@ -47,6 +47,13 @@ def test_the_leases_devices_win_over_everybodys():
     assert companion_environment(base, home, "m", "k", None)["CUDA_VISIBLE_DEVICES"] == "0,1"
 
 
+@pytest.mark.parametrize(("devices", "order"), [("0,2", "PCI_BUS_ID"), ("GPU-7", None), ("", None)])
+def test_numbers_of_devices_count_in_the_order_of_the_driver(devices: str, order: str) -> None:
+    home = {"CUDA_DEVICE_ORDER": "FASTEST_FIRST"} if order else {}
+    found = companion_environment({}, home, "m", "k", devices)
+    assert (found["CUDA_VISIBLE_DEVICES"], found.get("CUDA_DEVICE_ORDER")) == (devices, order)
+
+
 @pytest.mark.parametrize("name", ["TOKENIZERS_PARALLELISM", "HF_HOME", "CUDA_LAUNCH_BLOCKING"])
 def test_settings_that_only_sound_like_credentials_pass(name):
     assert allowed_environment({name: "1"}) == {name: "1"}

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gpulease.errors import GPULeaseError
 from gpulease.policy.document import check, default_document, dump, parse, with_time_outs
-from gpulease.policy.model import Device, EvidenceLevel, TimeOuts
+from gpulease.policy.model import Device, DevicesBy, EvidenceLevel, TimeOuts
 from tests.policy.build import NOW
 
 GOOD = """\
@@ -26,6 +26,7 @@ classes:
     memory: 16GiB
     max_count: 2
     price: 0.5
+    devices_by: index
     time_outs:
       idle: 3m
   slice: {pool: slices}
@@ -51,6 +52,7 @@ def test_a_good_document():
     t4, small = document.classes
     assert (t4.memory, t4.max_count, t4.price, t4.title) == (16 * 2**30, 2, 0.5, "NVIDIA T4")
     assert document.time_outs == TimeOuts(idle=300, quiet=5400, warning=90, keeps=1)
+    assert (t4.devices_by, small.devices_by) == (DevicesBy.INDEX, DevicesBy.UUID)
     assert t4.time_outs == replace(document.time_outs, idle=180)
     assert small.time_outs == document.time_outs
     assert small.title == "slice"
@@ -154,12 +156,13 @@ outs = st.builds(
 )
 
 
-@given(outs, outs, st.integers(0, 2**40), st.text(max_size=50))
-def test_what_is_dumped_is_read_back(own, general, memory, title):
+@given(outs, outs, st.integers(0, 2**40), st.text(max_size=50), st.sampled_from(DevicesBy))
+def test_what_is_dumped_is_read_back(own, general, memory, title, named):
     if not title or "\n" in title or not title.isprintable():
         title = "x"
     base = default_document([Device("a", "cards")], general)
-    changed = replace(base.classes[0], time_outs=own, memory=memory, title=title)
+    own_members = {"time_outs": own, "memory": memory, "title": title, "devices_by": named}
+    changed = replace(base.classes[0], **own_members)
     document = replace(base, classes=(changed,))
     assert parse(dump(document), 1) == document
 

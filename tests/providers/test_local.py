@@ -13,7 +13,7 @@ import pytest
 
 from gpulease.gpus.nvml import NVMLProbe
 from gpulease.gpus.simulated import SimulatedProbe
-from gpulease.policy.model import EvidenceLevel, Lease, LeaseState
+from gpulease.policy.model import DevicesBy, EvidenceLevel, Lease, LeaseState
 from gpulease.protocol import ENV_LEASE, GrantView
 from gpulease.providers.base import LinkState, SupervisorReport
 from gpulease.providers.local import LocalProvider, processes
@@ -263,6 +263,23 @@ async def test_parts_of_a_real_card_are_granted_as_the_card(
     assert [d.occupied_by for d in await plain.provider.devices()][:2] == [lease.id, None]
     (mine,) = [each for each in await plain.provider.sample() if each.uuid == first.uuid]
     assert mine.level is EvidenceLevel.CELLS
+
+
+@pytest.mark.compiler
+async def test_a_class_may_name_its_devices_by_number(
+    plain: LocalWorld,
+    driver: Driver,  # noqa: F811
+) -> None:
+    driver.set({"1.mig": 1, "1.mig0.uuid": "MIG-0", "1.mig0.name": "slice"})
+    plain.probe = NVMLProbe()
+    plain.settings["devices_by"] = lambda _class: DevicesBy.INDEX  # type: ignore[assignment]
+    await plain.open()
+    named = []
+    for device in await plain.provider.devices():
+        found = plain.provider.grant(lease_on(device))
+        assert found is not None
+        named.append(found["visible_devices"])
+    assert named == ["0", "MIG-0"], "a MIG device has no number"
 
 
 @pytest.mark.compiler

@@ -136,7 +136,7 @@ def _of_class(name: str, said: str) -> Text:
 
 
 def _members(name: str, old: GPUClass, new: GPUClass) -> Iterator[str]:
-    for member in ("pool", "title", "max_count", "price"):
+    for member in ("pool", "title", "max_count", "price", "devices_by"):
         if getattr(old, member) != getattr(new, member):
             yield _of_class(name, _set(member, getattr(old, member), getattr(new, member)))
     if old.memory != new.memory:

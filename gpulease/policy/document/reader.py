@@ -58,7 +58,7 @@ from gpulease.policy.model import (
     TimeOuts,
 )
 from gpulease.policy.pods import AskKind, PodAsk, ask_for, resource_of, slot_units_of
-from gpulease.policy.states import ClickRuns
+from gpulease.policy.states import ClickRuns, DevicesBy
 from gpulease.policy.units import format_duration, format_size
 from gpulease.texts import Text
 
@@ -75,7 +75,7 @@ LIMITS = (
 POOL = ("evidence", "spare", "paused", "elastic", "parts")
 CLASS = (
     "pool", "title", "memory", "max_count", "price", "time_outs", "fallback", "pod", "warm",
-    "parts", "steps",
+    "parts", "steps", "devices_by",
 )  # fmt: skip
 
 
@@ -183,6 +183,7 @@ def _gpu_class(name: str, reader: Reader, pools: Mapping[str, Pool], base: TimeO
         parts=parts.parts,
         card_parts=parts.card_parts,
         steps=parts.steps,
+        devices_by=DevicesBy(reader.choice("devices_by", [*DevicesBy], DevicesBy.UUID)),
     )
 
 
@@ -295,6 +296,8 @@ def _class_tree(gpu_class: GPUClass, base: TimeOuts) -> dict[str, Any]:
     if gpu_class.fallback:
         tree["fallback"] = list(gpu_class.fallback)
     tree |= {"pod": pod_tree(gpu_class.pod)} if gpu_class.pod else {}
+    if gpu_class.devices_by is not DevicesBy.UUID:
+        tree["devices_by"] = gpu_class.devices_by.value
     return tree | warm_tree(gpu_class.warm) | parts_tree(gpu_class)
 
 

@@ -20,7 +20,7 @@ from gpulease.policy.document.warm_section import WARM
 from gpulease.policy.model import EvidenceLevel
 from gpulease.policy.pods import AskKind, MIGStrategy, Sharing
 from gpulease.policy.projects import AtZero
-from gpulease.policy.states import ClickRuns
+from gpulease.policy.states import ClickRuns, DevicesBy
 from gpulease.policy.units import format_duration
 
 _DURATION = {"type": ["string", "number"], "pattern": r"^\s*(\d+(\.\d+)?([dhms]|$))+\s*$"}
@@ -94,6 +94,10 @@ def _class() -> dict[str, Any]:
         "pod": _said("What a lease's pod asks for.", _object(KEYS, _pod(), rest={})),
         "warm": _said("How many of its pods stand ready ahead.", _object(WARM, _warm())),
         "parts": _said("How many parts of a card one GPU of it is.", _ONE),
+        "devices_by": _said(
+            "How a lease names its devices on one machine: index for libraries that need numbers.",
+            _enum(DevicesBy),
+        ),
         "steps": _said("With so many parts a lease can go on.", {"type": "array", "items": _ONE}),
     }
 

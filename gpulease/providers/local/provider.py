@@ -25,6 +25,7 @@ from gpulease.policy.capacity import cards
 from gpulease.policy.model import (
     Bound,
     Device,
+    DevicesBy,
     EvidenceLevel,
     GPUClass,
     Lease,
@@ -58,6 +59,7 @@ class LocalProvider:
         lost_after: seconds without any sign of a lease that ran, until it counts as gone.
         kill_after: seconds after ``stop`` until the service itself ends what it can reach.
         clock: monotonic seconds.
+        devices_by: how a class names its devices for CUDA.
         card_parts: into how many parts the cards of a pool are divided; 0 where they are not.
     """
 
@@ -76,6 +78,7 @@ class LocalProvider:
         lost_after: float = 15.0,
         kill_after: float = 15.0,
         clock: Callable[[], float] = time.monotonic,
+        devices_by: Callable[[str], DevicesBy] = lambda _class: DevicesBy.UUID,
         card_parts: Callable[[str], int] = lambda _pool: 0,
     ) -> None:
         self._probe = probe
@@ -85,6 +88,7 @@ class LocalProvider:
         self._lost_after = lost_after
         self._kill_after = kill_after
         self._clock = clock
+        self._devices_by = devices_by
         self._card_parts = card_parts
         self._infos: dict[str, GPUInfo] = {}
         self._samples: dict[str, Sample] = {}
@@ -238,7 +242,8 @@ class LocalProvider:
             return None
         mine = dict.fromkeys(cards.card_of(uuid) for uuid in lease.devices)
         infos = [self._infos[uuid] for uuid in mine if uuid in self._infos]
-        visible = ",".join(info.uuid for info in infos if not info.simulated)
+        by_index = self._devices_by(lease.gpu_class) is DevicesBy.INDEX
+        visible = ",".join(_name(info, by_index=by_index) for info in infos if not info.simulated)
         token = lease_token(self._secret, lease.id, lease.attempt)
         return self._grant(lease, token, visible, any(info.simulated for info in infos))
 
@@ -357,6 +362,11 @@ class LocalProvider:
 
 def _pids(held: Held) -> tuple[int, ...]:
     return tuple(sorted(process.pid for process in held.proved | held.claimed))
+
+
+def _name(info: GPUInfo, *, by_index: bool) -> str:
+    """Return how CUDA is told of a device.  NVML counts as CUDA does by ``PCI_BUS_ID``."""
+    return str(info.index) if by_index and not info.uuid.startswith("MIG-") else info.uuid
 
 
 def pool_of(info: GPUInfo) -> str:
