@@ -75,7 +75,7 @@ test-hub55: $(VENV)/.ready-test ## test what meets the hub with the oldest Jupyt
 test-frameworks: $(VENV)/.ready-test ## test what people make with torch and its kin (an environment of its own, kept in ~/.cache)
 	@PYTHONPATH="$$($(or $(PYTHON),python3) tools/set_up_frameworks.py)" $(BIN)/python -m pytest -n 2 --dist loadscope -m frameworks tests/frameworks $(ARGS)
 
-test-gpu: ## test what needs a real GPU, in under 10 minutes, with the Python that has torch; figures as JSON
+test-gpu: ## test what needs a real GPU and gather facts of its driver, in under 10 minutes, with the Python that has torch; as JSON
 	@$(or $(PYTHON),python3) tools/test_gpu.py $(ARGS)
 
 test-cluster: $(VENV)/.ready-test ## run the tests that need Kubernetes, on clusters of their own

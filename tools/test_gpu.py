@@ -6,8 +6,10 @@ What that Python lacks beside comes from wheels in the folder `.whl`, which
     python3 tools/test_gpu.py --wheels [--python 3.12]
 
 fills where an index is reachable (Python of the machine with the GPU, x86-64).  Where there is no
-GPU the tests are skipped by name.  The last line of the output is one JSON object: how many
-passed, what was skipped, and the figures that were measured.
+GPU the tests are skipped by name.  After the tests come facts of the GPU and its driver, each one
+line of JSON and none of them a gate (tools/gpu_facts.py), as far as the time goes; `--facts` gives
+them all of it.  The last line of the output is one JSON object: how many passed, what was skipped,
+and the figures that were measured.
 """
 
 import argparse
@@ -17,6 +19,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -31,7 +34,8 @@ NEEDED = {
     "xxhash": "xxhash",
     "zmq": "pyzmq",
 }
-SECONDS = 570
+#: For all of it, and of that at least for facts.
+SECONDS, FOR_FACTS = 570, 200
 
 
 def main():
@@ -40,8 +44,9 @@ def main():
     parser.add_argument("--wheels", action="store_true", help="fetch what may be missing there")
     parser.add_argument("--python", default="3.12", help="version of the Python there")
     parser.add_argument("--device", default="cuda", help="`standin` rehearses without a GPU")
+    parser.add_argument("--facts", action="store_true", help="no tests, all time for facts")
     known, rest = parser.parse_known_args()
-    return fetch(known.python) if known.wheels else run(known.device, rest)
+    return fetch(known.python) if known.wheels else run(known, rest)
 
 
 def fetch(python):
@@ -58,7 +63,7 @@ def fetch(python):
     return subprocess.call(command + [name + "==" + pins[name] for name in NEEDED.values()])
 
 
-def run(device, arguments):
+def run(known, arguments):
     """Run the tests under this Python, or the clone's own where this one has no torch."""
     own = ROOT / ".venv" / "bin" / "python"
     if not has("torch") and own.exists() and Path(sys.prefix) != own.parent.parent:
@@ -66,15 +71,16 @@ def run(device, arguments):
             [sys.executable, str(ROOT / "tools" / "set_up_frameworks.py")],
             stdout=subprocess.PIPE, universal_newlines=True, check=True,
         )  # fmt: skip
-        command = [str(own), __file__, "--device", device, *arguments]
+        command = [str(own), __file__, *sys.argv[1:]]
         return subprocess.call(command, env=dict(os.environ, PYTHONPATH=setup.stdout.strip()))
-    return test(device, arguments)
+    return test(known, arguments)
 
 
-def test(device, arguments):
-    """Run the tests under this Python; return their exit status."""
+def test(known, arguments):
+    """Run the tests and gather the facts under this Python; return the tests' exit status."""
+    until = time.monotonic() + SECONDS
     with tempfile.TemporaryDirectory(prefix="gpulease-test-gpu-") as folder:
-        environ = dict(os.environ, GPULEASE_TEST_DEVICE=device, OMP_NUM_THREADS="1")
+        environ = dict(os.environ, GPULEASE_TEST_DEVICE=known.device, OMP_NUM_THREADS="1")
         environ["GPULEASE_FIGURES"] = str(Path(folder, "figures.json"))
         environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # sums in one order
         paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
@@ -85,17 +91,27 @@ def test(device, arguments):
                 return status
             paths.insert(1, str(Path(folder, "site")))
         environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
-        command = [sys.executable, "-m", "pytest", "-c", str(TESTS / "gpu.ini"), "-m", "gpu"]
-        command += ["--confcutdir", str(TESTS), "--rootdir", str(ROOT), "-p", "no:cacheprovider"]
-        command += [str(TESTS / name) for name in ("test_devices.py", "test_gpu.py")]
-        try:
-            status = subprocess.call(command + arguments, env=environ, timeout=SECONDS)
-        except subprocess.TimeoutExpired:
-            print("The tests did not end within %d s." % SECONDS, file=sys.stderr)
-            status = 124
+        status = 0 if known.facts else tests(environ, arguments, SECONDS - FOR_FACTS)
+        rehearsed = [] if known.device == "cuda" else ["--device", "cpu", "--sizes", "0.1"]
+        left = ["--seconds", str(int(until - time.monotonic()))]
+        subprocess.call(
+            [sys.executable, str(ROOT / "tools" / "gpu_facts.py"), *left, *rehearsed], env=environ
+        )
         figures = Path(environ["GPULEASE_FIGURES"])
         print(json.dumps(json.loads(figures.read_text()) if figures.exists() else {}))
         return status
+
+
+def tests(environ, arguments, seconds):
+    """Run the tests; return their exit status."""
+    command = [sys.executable, "-m", "pytest", "-c", str(TESTS / "gpu.ini"), "-m", "gpu"]
+    command += ["--confcutdir", str(TESTS), "--rootdir", str(ROOT), "-p", "no:cacheprovider"]
+    command += [str(TESTS / name) for name in ("test_devices.py", "test_gpu.py")]
+    try:
+        return subprocess.call(command + arguments, env=environ, timeout=seconds)
+    except subprocess.TimeoutExpired:
+        print("The tests did not end within %d s." % seconds, file=sys.stderr)
+        return 124
 
 
 def has(module):
