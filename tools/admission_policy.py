@@ -1,14 +1,13 @@
 """Writes the guard's names and list into the admission policy: `python tools/admission_policy.py`.
 
-The policy's patterns come from `gpulease.hub.gpu_names`, and what stands between its two marks from
-`gpulease.hub.guard_list`: each row of that table becomes one expression for the API server.
+The policy's patterns come from `gpulease.hub.gpu_names`.  Its variable `lines` is the table of
+`gpulease.hub.guard_list`: each row becomes one expression that gives a pod's lines.
 """
 
 import re
 import sys
 from collections.abc import Iterable
 from dataclasses import replace
-from itertools import groupby
 from pathlib import Path
 from textwrap import fill
 
@@ -16,9 +15,9 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 from gpulease.hub import gpu_names, guard_list  # noqa: E402
+from gpulease.hub.guard_usual import USUAL  # noqa: E402
 
 POLICY = ROOT / "helm-values" / "admission" / "gpu-asks.yaml"
-BEGIN, END = "    # The list: begin.", "    # The list: end."
 #: The policy's variables that are patterns of `gpu_names`.
 PATTERNS = {
     "resource": gpu_names.RESOURCE,
@@ -30,7 +29,8 @@ PATTERNS = {
     "scheduler": gpu_names.SCHEDULER,
     "hostPath": gpu_names.HOST_PATH,
     "capability": gpu_names.CAPABILITY,
-    "listed": guard_list.SHIPPED,
+    "listed": guard_list.expression_of(guard_list.LISTED),
+    "usual": guard_list.expression_of(USUAL),
 }
 
 
@@ -39,23 +39,9 @@ def _list(words: Iterable[str]) -> str:
 
 
 OFF = _list(gpu_names.OFF)
-#: Kind -> what the person reads whose pod is refused.
-WORDS = {
-    "resource": "a server has CPU, memory, ephemeral storage and huge pages",
-    "volume": "a server has claims, network file systems, Secrets, ConfigMaps and emptyDirs",
-    "volumeDevice": "a server has no block devices",
-    "privilege": "a server is not privileged and shares nothing of its node",
-    "procMount": "a server has the usual view of /proc",
-    "capability": "a server has the capabilities that every container has",
-    "runtimeClassName": "a server has the nodes' default runtime",
-    "schedulerName": "servers go through the cluster's or the chart's scheduler",
-    "priorityClassName": "servers have the chart's priority class",
-    "serviceAccountName": "servers have the namespace's default account",
-    "node": "servers choose no nodes but by system, zone and the chart's purpose",
-    "toleration": "servers tolerate the chart's own taints",
-    "spread": "servers spread over nodes and zones",
-    "pod": "servers go beside the chart's own pods only",
-}
+#: What is left of the lines of a pod after those of the three lists.
+NOT_LISTED = """variables.lines.split('\\n').filter(l, l != '' && !l.matches(variables.listed)
+&& !l.matches(variables.usual) && !l.matches(variables.allow))"""
 
 
 def rendered(text: str) -> str:
@@ -68,13 +54,15 @@ def rendered(text: str) -> str:
         )
         if done != 1:
             raise SystemExit(f"{POLICY.name} has no variable {name}")
-    head, rest = text.split(BEGIN + "\n")
-    _old, tail = rest.split(END + "\n")
-    rows = sorted(guard_list.ROWS, key=lambda row: list(WORDS).index(row.kind))
-    parts = [_validation(kind, list(each)) for kind, each in groupby(rows, lambda row: row.kind)]
-    text = head + BEGIN + "\n" + "".join(parts) + END + "\n" + tail
-    text = _replaced(text, "init", _init())
-    return _replaced(text, "harmless", _list(gpu_names.HARMLESS_NOTES))
+    rows = ", ".join(_row(row) for row in guard_list.ROWS)
+    for name, expression in (
+        ("init", _init()),
+        ("harmless", _list(gpu_names.HARMLESS_NOTES)),
+        ("lines", f"[{rows}].join('')"),
+        ("notListed", NOT_LISTED),
+    ):
+        text = _replaced(text, name, expression)
+    return text
 
 
 def _replaced(text: str, name: str, expression: str) -> str:
@@ -82,16 +70,6 @@ def _replaced(text: str, name: str, expression: str) -> str:
     start = f"    - name: {name}\n      expression: >-\n"
     written = f"{start}{_folded(expression)}\n"
     return re.sub(start + r"(        .*\n)+", lambda _: written, text)
-
-
-def _validation(kind: str, rows: list[guard_list.Row]) -> str:
-    message = (
-        f"not_listed: {WORDS[kind]}. For more a site names it in `allow` at the top of the policy"
-        " gpulease-no-gpu; `gpulease doctor --hub` prints the lines."
-    )
-    conditions = " && ".join(_row(row) for row in rows)
-    expression = f"!variables.listing || ({conditions})"
-    return f"    - expression: >-\n{_folded(expression)}\n      message: >-\n{_folded(message)}\n"
 
 
 def _folded(text: str) -> str:
@@ -106,38 +84,51 @@ def _folded(text: str) -> str:
 
 
 def _row(row: guard_list.Row) -> str:
+    """Return an expression that gives the lines of what stands at a row's place, each ended."""
     # The API server's types have no quantities.
     typed = "{}" if row.form != "key" else "dyn({})"
     if not row.at.startswith("*."):
-        return _field(typed.format("object.spec"), row.at.split("."), row, 0)
+        return _lines(typed.format("object.spec"), row.at.split("."), row, 0)
     names = row.at[2:].split(".")
+    lists = ["variables.containers", "variables.ephemeral"]
+    if row.kind in {"privilege", "capability"}:
+        # Without the chart's own container that closes the metadata address.
+        lists = ["variables.init", "object.spec.containers", "variables.ephemeral"]
     found = []
-    for kind in guard_list.CONTAINERS:
-        inside = _field(typed.format("c"), names, row, 0)
-        if kind == "initContainers" and row.kind in {"privilege", "capability"}:
-            # Without the chart's own container that closes the metadata address.
-            own = replace(row, kind="capability of init") if row.kind == "capability" else row
-            found.append(f"variables.init.all(c, {_field(typed.format('c'), names, own, 0)})")
-            continue
-        found.append(f"(!has(object.spec.{kind}) || object.spec.{kind}.all(c, {inside}))")
-    return " && ".join(found)
+    for at in lists:
+        own = row.kind == "capability" and at == "variables.init"
+        inside = replace(row, form="ofOneContainer") if own else row
+        found.append(f"{at}.map(c, {_lines(typed.format('c'), names, inside, 0)}).join('')")
+    return " + ".join(found)
 
 
-def _field(at: str, names: list[str], row: guard_list.Row, depth: int) -> str:
+def _lines(at: str, names: list[str], row: guard_list.Row, depth: int) -> str:
     if not names:
         return FORMS[row.form](at, row)
     name = names[0].removesuffix("[]")
     here = f"{at}.{name}"
     if names[0].endswith("[]"):
         item = f"i{depth}"
-        inside = f"{here}.all({item}, {_field(item, names[1:], row, depth + 1)})"
+        inside = f"{here}.map({item}, {_lines(item, names[1:], row, depth + 1)}).join('')"
     else:
-        inside = _field(here, names[1:], row, depth)
-    return f"(!has({here}) || {inside})"
+        inside = _lines(here, names[1:], row, depth)
+    return f"(has({here}) ? {inside} : '')"
 
 
-def _on_list(line: str) -> str:
-    return f"({line}).matches(variables.known)"
+def _word(kind: str) -> str:
+    """Return the expression of a line's first word."""
+    return f"'{kind} '"
+
+
+def _line(*parts: str) -> str:
+    """Return an expression that gives one line, from expressions of its parts."""
+    # Literals side by side are one.
+    return " + ".join([*parts, r"'\n'"]).replace("' + '", "")
+
+
+def _is_known(line: str) -> str:
+    lists = ("listed", "usual", "allow")
+    return "(" + " || ".join(f"({line}).matches(variables.{each})" for each in lists) + ")"
 
 
 def _away(key: str, value: str) -> str:
@@ -145,80 +136,94 @@ def _away(key: str, value: str) -> str:
 
 
 def _key(at: str, row: guard_list.Row) -> str:
-    zero = f"string({at}[k]) == '0'"
-    line = _on_list(f"'{row.kind} ' + k")
-    return f"{at}.all(k, {zero} || {line})"
+    line = _line(_word(row.kind), "k")
+    return f"{at}.map(k, string({at}[k]) == '0' ? '' : {line}).join('')"
 
 
 def _pair(at: str, row: guard_list.Row) -> str:
-    line = _on_list(f"'{row.kind} ' + k + '=' + {at}[k]")
-    return f"{at}.all(k, {_away('k', f'{at}[k]')} || {line})"
+    line = _line(_word(row.kind), "k", "'='", f"{at}[k]")
+    return f"{at}.map(k, {_away('k', f'{at}[k]')} ? '' : {line}).join('')"
 
 
 def _value(at: str, row: guard_list.Row) -> str:
-    kind = row.kind.removesuffix(" of init")
-    line = _on_list(f"'{kind} ' + {at}")
-    if kind != row.kind:
-        own = _on_list(f"'{kind} ' + {at} + ' in ' + c.name")
-        line = f"{line} || {own}"
-    return f"({at} == '' || {line})"
+    line = _line(_word(row.kind), _one(at))
+    return f"({at} == '' ? '' : {line})"
+
+
+def _of_one_container(at: str, row: guard_list.Row) -> str:
+    line = f"{_word(row.kind)} + {_one(at)}"
+    own = _line(line, "' in '", "c.name")
+    return f"({at} == '' || {_is_known(line)} ? '' : {own})"
+
+
+def _one(text: str) -> str:
+    """Return the expression of a text that is no several lines."""
+    return rf"{text}.replace('\n', ' ')"
 
 
 def _switch(at: str, row: guard_list.Row) -> str:
-    line = _on_list(f"'{row.kind} {row.at.rsplit('.', 1)[-1]}'")
-    return f"(!{at} || {line})"
+    line = _line(_word(row.kind), f"'{row.at.rsplit('.', 1)[-1]}'")
+    return f"({at} ? {line} : '')"
 
 
 def _expression(at: str, row: guard_list.Row) -> str:
     sign = f"({at}.operator == 'Gt' ? '>' : {at}.operator == 'Lt' ? '<' : '=')"
-    some = _on_list(f"'{row.kind} ' + {at}.key + {sign} + v")
-    any_ = _on_list(f"'{row.kind} ' + {at}.key")
-    away = f"({at}.operator == 'In' && {_away(f'{at}.key', 'v')})"
+    each = _line(_word(row.kind), f"{at}.key", sign, "v")
+    away = f"{at}.operator == 'In' && {_away(f'{at}.key', 'v')}"
+    some = _line(_word(row.kind), f"{at}.key")
     return (
-        f"({at}.operator in ['NotIn', 'DoesNotExist']"
-        f" || ({at}.operator == 'Exists' || !has({at}.values) || {at}.values.size() == 0"
-        f" ? {any_} : {at}.values.all(v, {away} || {some})))"
+        f"({at}.operator in ['NotIn', 'DoesNotExist'] ? '' : {at}.operator == 'Exists'"
+        f" || !has({at}.values) || {at}.values.size() == 0"
+        f" ? {some} : {at}.values.map(v, {away} ? '' : {each}).join(''))"
     )
 
 
 def _toleration(at: str, row: guard_list.Row) -> str:
     key = f"(has({at}.key) ? {at}.key : '')"
     value = f"(has({at}.value) && {at}.value != '' ? '=' + {at}.value : '')"
-    return _on_list(f"'{row.kind} ' + {key} + {value}")
+    return _line(_word(row.kind), key, value)
 
 
 def _term(at: str, row: guard_list.Row) -> str:
     selector = f"{at}.labelSelector"
-    plain = _on_list(f"'{row.kind} ' + k + '=' + {selector}.matchLabels[k]")
-    among = _on_list(f"'{row.kind} ' + e.key + '=' + e.values.join(',')")
-    there = _on_list(f"'{row.kind} ' + e.key")
-    return (
-        f"(has({selector}) && ("
-        f"(has({selector}.matchLabels) && {selector}.matchLabels.exists(k, {plain}))"
-        f" || (has({selector}.matchExpressions) && {selector}.matchExpressions.exists(e,"
-        f" (e.operator == 'In' && has(e.values) && {among})"
-        f" || (e.operator == 'Exists' && {there})))))"
+    labels, conditions = f"{selector}.matchLabels", f"{selector}.matchExpressions"
+    ways = (
+        f"(has({selector}) && has({labels})"
+        f" ? {labels}.map(k, '{row.kind} ' + k + '=' + {labels}[k]) : [])"
+        f" + (has({selector}) && has({conditions}) ? {conditions}"
+        ".filter(e, (e.operator == 'In' && has(e.values)) || e.operator == 'Exists')"
+        f".map(e, '{row.kind} ' + e.key"
+        " + (e.operator == 'In' ? '=' + e.values.join(',') : '')) : [])"
     )
+    # One listed way is enough; without any the pod would go beside all others.
+    one = f"w.exists(l, {_is_known('l')}) ? '' : {_line('w[0]')}"
+    beside_all = _line(f"'{row.kind}'")
+    none = f"w.size() == 0 ? {beside_all} : {one}"
+    return f"[{ways}].map(w, {none})[0]"
 
 
 def _volume(at: str, row: guard_list.Row) -> str:
-    plain = "'/' + {}.split('/').filter(p, p != '' && p != '.').join('/')"
-    ways = [f"has({at}.{kind})" for kind in guard_list.LISTED["volume"]]
+    listed = " || ".join(f"has({at}.{kind})" for kind in guard_list.LISTED["volume"])
+    found = f"{listed} ? '' : "
     for kind, name in guard_list.VOLUMES_BY.items():
         named = f"{at}.{kind}.{name}"
-        line = plain.format(named) if kind == "hostPath" else named
-        on_list = _on_list(f"'{kind} ' + {line}")
-        ways.append(f"(has({at}.{kind}) && {on_list})")
+        if kind == "hostPath":
+            parts = f"{_one(named)}.split('/').filter(p, p != '' && p != '.').join('/')"
+            named = f"'/' + {parts}"
+        line = _line(_word(kind), named)
+        found += f"has({at}.{kind}) ? {line} : "
     for kind in guard_list.VOLUMES_ELSE:
-        on_list = _on_list(f"'{row.kind} {kind}'")
-        ways.append(f"(has({at}.{kind}) && {on_list})")
-    return "(" + " || ".join(ways) + ")"
+        line = _line(_word(row.kind), f"'{kind}'")
+        found += f"has({at}.{kind}) ? {line} : "
+    unheard_of = _line(f"'{row.kind}'")
+    return f"({found}{unheard_of})"
 
 
 FORMS = {
     "key": _key,
     "pair": _pair,
     "value": _value,
+    "ofOneContainer": _of_one_container,
     "switch": _switch,
     "expression": _expression,
     "toleration": _toleration,

@@ -151,15 +151,6 @@ def expression(patterns: Iterable[str]) -> str:
     return "^(?:" + "|".join(_escaped(each) for each in patterns) + ")$"
 
 
-def _shipped() -> str:
-    """Return the expression of ``LISTED`` and ``USUAL``, in which ``{a,b}`` is one of these."""
-    tables = (LISTED, USUAL)
-    lines = (f"{kind} {each}" for table in tables for kind in table for each in table[kind])
-    return re.sub(
-        r"\\\{(.*?)\\\}", lambda found: f"(?:{found[1].replace(',', '|')})", expression(lines)
-    )
-
-
 def _escaped(pattern: str) -> str:
     return re.sub(r"[.+?()\[\]{}^$|\\]", r"\\\g<0>", pattern).replace("*", ".*")
 
@@ -169,14 +160,18 @@ def _compiled(patterns: tuple[str, ...]) -> re.Pattern[str]:
     return re.compile(expression(patterns), re.DOTALL)
 
 
-#: What every server may have.
-SHIPPED: Final = _shipped()
-_SHIPPED: Final = re.compile(SHIPPED, re.DOTALL)
+def expression_of(table: Mapping[str, tuple[str, ...]]) -> str:
+    """Return the expression of a shipped table's lines, in which ``{a,b}`` is one of these."""
+    lines = expression(f"{kind} {each}" for kind in table for each in table[kind])
+    return re.sub(r"\\\{(.*?)\\\}", lambda found: f"(?:{found[1].replace(',', '|')})", lines)
+
+
+_SHIPPED: Final = tuple(re.compile(expression_of(each), re.DOTALL) for each in (LISTED, USUAL))
 
 
 def is_listed(line: str) -> bool:
     """Whether every server may have this."""
-    return _SHIPPED.match(line) is not None
+    return any(pattern.match(line) is not None for pattern in _SHIPPED)
 
 
 def allows(patterns: tuple[str, ...], line: str) -> bool:

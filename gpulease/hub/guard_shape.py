@@ -24,7 +24,7 @@ class Rules:
         resources: more resource names that are devices (``*`` matches anything).
         node_keys: more keys of labels and taints of nodes with GPUs (``*`` matches anything).
         exempt: rules that do not apply here.
-        allow: lines that a server may have beside those of ``guard_list.SHIPPED``.
+        allow: lines that a server may have beside the shipped ones.
         blocker_image: of the chart's container ``block-cloud-metadata`` (``*`` matches anything).
     """
 

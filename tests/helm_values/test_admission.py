@@ -394,9 +394,11 @@ def _servers_own(change: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("line", "change", "path"), LISTED, ids=[case[0] for case in LISTED])
 def test_the_hub_creates_what_is_listed_and_nothing_else(policies, line, change, path):
-    """The policy refuses what the guard does not find on the list; others may create it."""
+    """The policy refuses what the guard does not find on the list, by its line; others may."""
     pod = _servers_own(change)
-    assert "denied request: not_listed: " in refusal(hub_of(policies), pod, policies.servers)
+    message = refusal(hub_of(policies), pod, policies.servers)
+    assert f"denied request: not_listed: {line}" in message
+    assert "^(?:" + guard_list.expression([line])[4:-1] in message
     assert refusal(policies.api, pod, policies.servers) == ""
 
 
