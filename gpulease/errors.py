@@ -16,6 +16,20 @@ from typing import Any
 PROBLEM_TYPE = "application/problem+json"
 
 
+def copied(
+    kind: type[BaseException], args: tuple[Any, ...], attributes: Mapping[str, Any]
+) -> BaseException:
+    """Make an error of ``kind`` again, whatever its class takes: for ``copy`` and ``pickle``.
+
+    By Python's own way it would be called with ``args``: a worker's refusal could not be raised in
+    the process that waits for it.  How IPython is to show it is not taken along.
+    """
+    error = kind.__new__(kind, *args)
+    error.args = args
+    error.__dict__.update(attributes)
+    return error
+
+
 class GPULeaseError(Exception):
     """A refusal or failure that a person may read.
 
@@ -45,6 +59,10 @@ class GPULeaseError(Exception):
 
     def __str__(self) -> str:
         return f"{self.sentence} {self.next_step}".rstrip()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        attributes = {n: v for n, v in self.__dict__.items() if n != "_render_traceback_"}
+        return copied, (type(self), self.args, attributes)
 
     def to_problem(self) -> dict[str, Any]:
         """Return the RFC 9457 object for this error."""

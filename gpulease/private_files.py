@@ -17,6 +17,15 @@ from gpulease.errors import GPULeaseError
 #: For everything that a process writes: nothing for the group, nothing for others.
 UMASK = 0o077
 _OTHERS = 0o077
+
+
+def current_umask() -> int:
+    """Return the umask, which can only be asked for by setting it: strictly, for that moment."""
+    now = os.umask(UMASK)
+    os.umask(now)
+    return now
+
+
 #: How the folders of single processes are called.
 PROCESS_FOLDER = "gpulease-process-"
 

@@ -20,6 +20,7 @@ from gpulease.channel.keys import Endpoint, KeyPair
 from gpulease.companion.launch_files import LaunchFiles
 from gpulease.companion.nodes import Node
 from gpulease.errors import GPULeaseError
+from gpulease.private_files import current_umask
 
 #: Status of a process whose node is gone.
 _NODE_LOST = 1
@@ -112,6 +113,7 @@ class FarNodes:
             "environment": dict(os.environ),
             "place": dict(place),
             "cwd": str(Path.cwd()),
+            "umask": current_umask(),
         }
         return FarProcess(client, int(await _answer(client, "run", args)))
 

@@ -32,15 +32,17 @@ LOOKS_EVERY = 2.0
 PIECE = 2**16
 
 
-async def start(words: Sequence[str], environment: Mapping[str, str], cwd: str | None) -> Process:
-    """Start a process whose streams are read, in a group of its own.
+async def start(
+    words: Sequence[str], environment: Mapping[str, str], cwd: str | None, umask: int = -1
+) -> Process:
+    """Start a process whose streams are read, in a group of its own; ``umask`` -1: as here.
 
     Raises:
         OSError: it cannot be started.
     """
     return await asyncio.create_subprocess_exec(
         *words, env=environment, cwd=cwd, stdin=DEVNULL, stdout=PIPE, stderr=PIPE,
-        start_new_session=True,
+        start_new_session=True, umask=umask,
     )  # fmt: skip
 
 
@@ -79,7 +81,12 @@ class Jobs:
                 job.heart.heard(time.monotonic())
 
     async def run(
-        self, client: Client, words: Sequence[str], environment: Mapping[str, str], cwd: str
+        self,
+        client: Client,
+        words: Sequence[str],
+        environment: Mapping[str, str],
+        cwd: str,
+        umask: int = -1,
     ) -> int:
         """Start a process; return its number.
 
@@ -88,7 +95,7 @@ class Jobs:
         """
         self._starting += 1
         try:
-            process = await start(words, environment, cwd)
+            process = await start(words, environment, cwd, umask)
         except OSError as error:
             raise GPULeaseError(
                 "not_launched", f"{words[0]} could not be started in {cwd}: {error.strerror}."

@@ -137,7 +137,8 @@ class Member:
         if name == "run":
             environment = launched_environment(os.environ, args["environment"]) | args["place"]
             environment[ENV_LEASE] = self._mark
-            return await self._jobs.run(client, args["words"], environment, args["cwd"])
+            umask = int(args.get("umask", -1))
+            return await self._jobs.run(client, args["words"], environment, args["cwd"], umask)
         if name == "read":
             return await self._jobs.read(args["job"], args["stream"])
         if name == "wait":

@@ -13,6 +13,7 @@ from typing import Any
 
 from gpulease.errors import GPULeaseError
 from gpulease.kernel.relay import RemoteResult
+from gpulease.transfer.looks import is_a
 
 _UNDERSCORES = re.compile(r"(?<!\w)(_{1,3}|_\d+)(?!\w)")
 
@@ -30,7 +31,7 @@ class LazyOut(dict[int, Any]):
 
     def __getitem__(self, key: int) -> Any:
         value = super().__getitem__(key)
-        return self._resolve(value) if isinstance(value, RemoteResult) else value
+        return self._resolve(value) if is_a(value, RemoteResult) else value
 
     def get(self, key: int, default: Any = None) -> Any:
         """Return ``Out[key]`` or ``default``."""
@@ -87,7 +88,7 @@ class Results:
         """Fetch what a home cell reads as ``_``, ``__``, ``___`` or ``_n``."""
         for name in _names(source) if self._pending else ():
             value = self._shell.user_ns.get(name)
-            if isinstance(value, RemoteResult):
+            if is_a(value, RemoteResult):
                 self.resolve(value)
 
     def for_away(self, source: str) -> tuple[dict[str, Any], list[str]]:
@@ -106,7 +107,7 @@ class Results:
         entries: list[str] = []
         for number in {int(found) for found in _OUT.findall(source)}:
             value = dict.get(namespace["_oh"], number)
-            if value is not None and not isinstance(value, RemoteResult):
+            if value is not None and not is_a(value, RemoteResult):
                 entries.append(f"{number}: {_carried(f'Out[{number}]', value, values)}")
         lines = [
             f"get_ipython().push({{{', '.join(names)}}}, interactive=False)" if names else "",
@@ -142,7 +143,7 @@ class Results:
 
 def _carried(name: str, value: Any, values: dict[str, Any]) -> str:
     """Return the expression for ``value`` on the GPU, noting in ``values`` what must travel."""
-    if isinstance(value, RemoteResult):
+    if is_a(value, RemoteResult):
         return f"Out[{value.execution_count}]"
     values[name] = value
     return f"{CARRIER}[{name!r}]"

@@ -205,7 +205,7 @@ class WidgetRelay:
 
 def _speaks(value: Any, comm: RelayedComm) -> bool:
     """Say whether a variable is the widget at this comm."""
-    return isinstance(value, HasTraits) and value._trait_values.get("comm") is comm  # noqa: SLF001
+    return issubclass(type(value), HasTraits) and value._trait_values.get("comm") is comm  # noqa: SLF001
 
 
 class _Capture:

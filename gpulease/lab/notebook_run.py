@@ -17,6 +17,7 @@ import nbformat
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, DeadKernelError
 
+from gpulease.errors import copied
 from gpulease.private_files import whole_file
 
 #: The tags of papermill's: https://papermill.readthedocs.io/en/latest/usage-parameterize.html
@@ -44,6 +45,9 @@ class NotebookError(Exception):
     def __init__(self, sentence: str, name: str) -> None:
         super().__init__(sentence)
         self.name = name
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return copied, (type(self), self.args, self.__dict__)
 
 
 def read(path: Path) -> Any:

@@ -24,7 +24,9 @@ def own_state(monkeypatch, tmp_path):
     """Whatever a test does to this process is put back."""
     monkeypatch.chdir(tmp_path)
     before, path, state = dict(os.environ), list(sys.path), random.getstate()
+    umask = os.umask(0o022)
     yield
+    os.umask(umask)
     random.setstate(state)
     sys.path[:] = path
     for name in os.environ.keys() - before.keys():
@@ -76,6 +78,17 @@ def test_the_working_directory(shared, tmp_path):
     here = f"import os\nseen = []\nos.chdir({str(tmp_path)!r})"
     look = "seen.append(os.path.basename(os.getcwd()))"
     same(shared, (here, f"os.chdir('one')\n{look}", f"{look}\nos.chdir('../two')", look, look))
+
+
+def test_files_of_both_sides_have_the_modes_that_the_persons_umask_gives(shared, tmp_path):
+    here = f"import os\nseen = []\nos.chdir({str(tmp_path)!r})\nos.umask(0o027)"
+    write = "seen.append({how} or oct(os.stat({name!r}).st_mode & 0o777))"
+    made = write.format(how="os.makedirs('d', exist_ok=True)", name="d")
+    wrote = write.format(how="open('f', 'a').close()", name="f")
+    remove = "os.rmdir('d')\nos.remove('f')"
+    cells = (here, made, wrote, f"{remove}\nbefore = os.umask(0o002)", made, wrote, remove,
+             "seen.append(os.umask(0o022))")  # fmt: skip
+    same(shared, cells)
 
 
 def test_a_removed_working_directory(shared, tmp_path):

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from gpulease.transfer.api import HOSTED
+from gpulease.transfer.looks import is_a
 
 #: Libraries that compute on a GPU where there is one; by top-level module.
 FRAMEWORKS = frozenset((
@@ -56,20 +57,23 @@ class Kinds:
             return Kind.AWAY, ""
         if name not in self._space:
             return Kind.PLAIN, ""
-        return self.of_value(self._space[name])
+        try:
+            return self.of_value(self._space[name])
+        except Exception:  # noqa: BLE001 - a value may answer as it likes when it is looked at
+            return Kind.PLAIN, ""
 
     def of_value(self, value: Any) -> tuple[Kind, str]:
         """Return what a value is, and the library that makes it so."""
         self._seen = set()
         library = self._library(value, 0)
-        if isinstance(value, _CODE):
+        if is_a(value, _CODE):
             if library:
                 return Kind.LIBRARY, library
-            own = isinstance(value, types.FunctionType) and not _is_installed(value)
+            own = is_a(value, types.FunctionType) and not _is_installed(value)
             return (Kind.HELPER if own else Kind.PLAIN), ""
         if library:
             return Kind.VALUE, library
-        if isinstance(value, types.MethodType) or type(value).__module__ == "__main__":
+        if is_a(value, types.MethodType) or type(value).__module__ == "__main__":
             return Kind.HELPER, ""
         return Kind.PLAIN, ""
 
@@ -78,13 +82,13 @@ class Kinds:
         if depth > _DEPTH or id(value) in self._seen:
             return ""
         self._seen.add(id(value))
-        if isinstance(value, types.ModuleType):
+        if is_a(value, types.ModuleType):
             return framework(value.__name__) or self._of_own_module(value, depth)
-        if isinstance(value, type):
+        if is_a(value, type):
             return next((f for base in value.__mro__ if (f := _library_of(base))), "")
-        if isinstance(value, types.FunctionType):
+        if is_a(value, types.FunctionType):
             return framework(value.__module__) or self._of_function(value, depth)
-        if isinstance(value, types.BuiltinFunctionType | types.MethodType):
+        if is_a(value, types.BuiltinFunctionType | types.MethodType):
             owner = getattr(value, "__self__", None)
             return framework(value.__module__) or (
                 self._library(owner, depth + 1) if owner is not None else ""
@@ -116,7 +120,7 @@ class Kinds:
         file = getattr(module, "__file__", None)
         if not file or _is_installed_file(file):
             return ""
-        found = [v for v in list(vars(module).values()) if isinstance(v, types.ModuleType | type)]
+        found = [v for v in list(vars(module).values()) if is_a(v, types.ModuleType | type)]
         return next((f for v in found if (f := self._library(v, depth + 1))), "")
 
 

@@ -19,6 +19,7 @@ from urllib.parse import quote
 
 from tornado.httpclient import AsyncHTTPClient, HTTPClientError, HTTPRequest
 
+from gpulease.errors import copied
 from gpulease.service.hubs.auth import CACHE_SECONDS
 
 _PAGE = 200
@@ -47,6 +48,9 @@ class HubRefusedError(HubUnreachableError):
         super().__init__(problem)
         self.status = status
         self.said = said
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return copied, (type(self), self.args, self.__dict__)
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpulease.transfer.libraries import library
+from gpulease.transfer.looks import is_a
 from gpulease.transfer.values.groups import ATOMIC
 from gpulease.transfer.values.kinds.units import is_unit
 from gpulease.transfer.values.names.analysis import code_use
@@ -98,24 +99,24 @@ class ConcurrentThreads:
             values += self._inside(reader, value)
 
     def _inside(self, reader: Reader, value: Any) -> list[Any]:  # noqa: PLR0911 - one a kind
-        if isinstance(value, types.FunctionType):
+        if is_a(value, types.FunctionType):
             if value.__globals__ is self._ns:
                 use = code_use(value.__code__)
                 reader.names |= use.reads
                 reader.unbounded |= use.unbounded
             return [*(value.__closure__ or ()), *(value.__defaults__ or ())]
-        if isinstance(value, types.CellType):
+        if is_a(value, types.CellType):
             return _contents(value)
-        if isinstance(value, types.MethodType):
+        if is_a(value, types.MethodType):
             return [value.__func__, value.__self__]
-        if isinstance(value, functools.partial):
+        if is_a(value, functools.partial):
             return [value.func, value.args, value.keywords]
-        if isinstance(value, type):
+        if is_a(value, type):
             return list(vars(value).values()) if is_unit(value) else []
         numpy = library("numpy")
-        if numpy is not None and isinstance(value, numpy.ndarray):
+        if numpy is not None and is_a(value, numpy.ndarray):
             return [value.base] if value.base is not None else []
-        if isinstance(value, _CONTAINERS) or is_unit(type(value)):
+        if is_a(value, _CONTAINERS) or is_unit(type(value)):
             return gc.get_referents(value)  # runs nothing of the value's own
         return []
 

@@ -6,6 +6,7 @@ import types
 from dataclasses import replace
 from typing import Any
 
+from gpulease.transfer.looks import is_a
 from gpulease.transfer.refuse import RefusedError
 from gpulease.transfer.values.groups import Check, Group, Survey
 from gpulease.transfer.values.older import read_while_packed
@@ -67,4 +68,4 @@ def _module_name(side: Side, group: Group) -> str:
     if not group.modules or len(group.roots) != 1 or not group.names:
         return ""
     value: Any = side.ns.get(group.names[0])
-    return value.__name__ if isinstance(value, types.ModuleType) else ""
+    return value.__name__ if is_a(value, types.ModuleType) else ""

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from gpulease.transfer.looks import is_a
 from gpulease.transfer.references import references
 from gpulease.transfer.registry import Registry
 from gpulease.transfer.values.groups import ATOMIC
@@ -53,7 +54,7 @@ def _within(tables: list[Any], cut: set[int]) -> dict[int, Any] | None:
 
 
 def _leads(obj: Any, cut: set[int]) -> bool:
-    if type(obj) in ATOMIC or isinstance(obj, _CUT) or id(obj) in cut:
+    if type(obj) in ATOMIC or is_a(obj, _CUT) or id(obj) in cut:
         return False
     if type(obj) is dict:  # the globals of a function are no part of it
         return "__builtins__" not in obj and obj is not vars(builtins)

@@ -11,6 +11,7 @@ from dataclasses import replace
 from types import FunctionType, ModuleType
 from typing import Any
 
+from gpulease.transfer.looks import ask
 from gpulease.transfer.values.names.analysis import Use, cell_use, code_use
 from gpulease.transfer.values.names.module_use import module_use
 from gpulease.transfer.values.side import Side
@@ -61,8 +62,8 @@ def _of_values(use: Use, namespace: Mapping[str, Any]) -> Iterator[str]:
 
 def _modules_of(value: Any) -> Iterator[Any]:
     if issubclass(type(value), ModuleType):  # a proxy of what is gone cannot be asked
-        yield value.__name__
+        yield ask(value, "__name__")
     elif issubclass(type(value), type | FunctionType):
-        yield value.__module__
-    for kind in type(value).__mro__:
-        yield kind.__module__
+        yield ask(value, "__module__")
+    for kind in ask(type(value), "__mro__") or ():
+        yield ask(kind, "__module__")

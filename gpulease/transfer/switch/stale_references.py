@@ -17,6 +17,7 @@ from typing import Any
 
 from gpulease.transfer.api import Note
 from gpulease.transfer.libraries import library
+from gpulease.transfer.looks import is_a
 from gpulease.transfer.references import references
 from gpulease.transfer.registry import Registry
 from gpulease.transfer.values.groups import ATOMIC
@@ -122,7 +123,7 @@ def inside(values: list[Any], seen: set[int]) -> Counter[int]:
                 o.base for o in fresh if issubclass(type(o), numpy.ndarray) and o.base is not None
             ]
         count.update(map(id, found))
-        frontier = [o for o in found if type(o) not in ATOMIC and not isinstance(o, _CUT)]
+        frontier = [o for o in found if type(o) not in ATOMIC and not is_a(o, _CUT)]
     return count
 
 
@@ -133,12 +134,12 @@ def holder(olds: Mapping[str, Any], name: str, *own: Any) -> str:
     """
     words = "something"
     for found in gc.get_referrers(olds[name]):
-        if isinstance(found, types.FrameType) or any(found is each for each in (olds, *own)):
+        if is_a(found, types.FrameType) or any(found is each for each in (olds, *own)):
             continue
         if type(found) is LRU_CACHE:  # one of a library: it gives that object to nobody by a name
             words = NOBODY
             continue
-        if isinstance(found, dict):
+        if is_a(found, dict):
             module = sys.modules.get(str(dict.get(found, "__name__", "")))
             if module is not None and vars(module) is found:
                 return f"the module {module.__name__}"
@@ -151,7 +152,7 @@ def holder(olds: Mapping[str, Any], name: str, *own: Any) -> str:
             else:
                 return called(found)
             continue
-        if isinstance(found, types.CellType | types.FunctionType | types.MethodType):
+        if is_a(found, types.CellType | types.FunctionType | types.MethodType):
             return "a function"
         return called(found)
     return words

@@ -15,6 +15,7 @@ from typing import Any
 from gpulease.errors import GPULeaseError
 from gpulease.transfer.api import Note, Place, VariableStatus
 from gpulease.transfer.frameworks import sealed
+from gpulease.transfer.looks import is_a
 from gpulease.transfer.values.groups import counted_with, name_root
 from gpulease.transfer.values.kinds.units import is_unit
 from gpulease.transfer.values.names.analysis import Use
@@ -83,7 +84,7 @@ class Unavailable:
                 value = side.ns.pop(name)
                 self.aside[name] = value
                 self.doubtful.add(name)
-                side.ledger.remote[name] = Absent(type(value).__name__, sure=False)
+                side.ledger.remote[name] = Absent(type_name(value), sure=False)
 
     def unsure(self) -> bool:
         """Say whether a name is in doubt that the companion may not have, or has put away."""
@@ -263,9 +264,9 @@ class Unavailable:
 
 def _is_imported(value: Any) -> bool:
     """Say whether a value is a module's, the same on both sides: a cell that dies takes none."""
-    if isinstance(value, ModuleType):
+    if is_a(value, ModuleType):
         return True
-    return isinstance(value, type | FunctionType | BuiltinFunctionType) and not is_unit(value)
+    return is_a(value, type | FunctionType | BuiltinFunctionType) and not is_unit(value)
 
 
 def status_rows(unavailable: Unavailable, *, unverified: bool) -> list[VariableStatus]:

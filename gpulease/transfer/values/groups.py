@@ -104,6 +104,8 @@ class Group:
     modules: bool = False
     #: Whether a frozenset is in it, which is not among ``inner``.
     unordered: bool = False
+    #: Why a part of it cannot be looked at, in words: then it stays where it is.
+    unseen: str = ""
 
     @property
     def key(self) -> frozenset[str]:
@@ -146,6 +148,7 @@ def merge(groups: Iterable[Group]) -> Group:
         out.has_namespace |= group.has_namespace
         out.modules |= group.modules
         out.unordered |= group.unordered
+        out.unseen = out.unseen or group.unseen
     out.roots = tuple(sorted(roots))
     out.needs -= set(out.oids)
     return out

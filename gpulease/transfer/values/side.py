@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gpulease.transfer.api import TransferSettings
+from gpulease.transfer.looks import is_a
 from gpulease.transfer.refuse import RefusedError
 from gpulease.transfer.registry import Registry
 from gpulease.transfer.values.kinds.units import UnitBook, is_unit
@@ -183,7 +184,7 @@ class Side:
         here = [
             name
             for name in self.names()
-            if isinstance(kind := self.ns[name], type) and any(map(is_unit, kind.__bases__))
+            if is_a(kind := self.ns[name], type) and any(map(is_unit, kind.__bases__))
         ]
         return here + [
             name for name, each in self.ledger.remote.items() if each.type_name in _CLASSES

@@ -15,11 +15,13 @@ import weakref
 from contextlib import suppress
 from typing import Any
 
+from gpulease.transfer.looks import is_a
 from gpulease.transfer.refuse import RefusedError, is_dead
 from gpulease.transfer.registry import GLOBALS_SLOT, Registry
 from gpulease.transfer.values.module_files import module_digest
 from gpulease.transfer.values.names.analysis import code_use
 from gpulease.transfer.values.stays import leaves, locks, stayed
+from gpulease.transfer.values.stays.files import is_closed_file
 
 from . import arrays_in_place, classes, cloudpickle_names, containers, enums, finalizers
 from .containers import fill_dict
@@ -33,7 +35,7 @@ def is_unit(obj: Any, cache: dict[int, bool] | None = None) -> bool:
     """Say whether ``obj`` travels as a unit of its own (a class or function without a module)."""
     if type(obj) is object:
         return True
-    if not isinstance(obj, type | types.FunctionType):
+    if not is_a(obj, type | types.FunctionType):
         return False
     if cache is not None and (known := cache.get(id(obj))) is not None:
         return known
@@ -47,7 +49,7 @@ def is_interpreters(obj: Any) -> bool:
     """Say whether ``obj`` is a class that no Python code made."""
     # Of those that are made while the interpreter runs, only compiled code's cannot be changed, or
     # take no subclass: the scanner of a JSONDecoder has no name by which anyone would know it.
-    return isinstance(obj, type) and (obj.__flags__ & (_HEAP | _FIXED | _BASE)) != _HEAP | _BASE
+    return is_a(obj, type) and (obj.__flags__ & (_HEAP | _FIXED | _BASE)) != _HEAP | _BASE
 
 
 def _cell_contents(cell: types.CellType) -> Any:
@@ -70,7 +72,9 @@ class UnitBook:
         """Return what it takes to make an empty ``obj``; pickled with references to units."""
         if type(obj) is stayed.Stayed:
             return ("stayed", *stayed.shell_of(obj))
-        if (kind := leaves.leaf_kind(obj)) is not None:
+        # A file that the look itself closed: an image is read once it is asked for.
+        closed = "a closed file" if is_closed_file(obj) else None
+        if (kind := leaves.leaf_kind(obj) or closed) is not None:
             if locks.is_shared(obj):
                 raise RefusedError(kind, obj)
             return ("stayed", kind, stayed.class_of(obj), False)
@@ -103,7 +107,7 @@ class UnitBook:
         """Return what is in ``obj``; ``used`` bounds a foreign globals dictionary."""
         if type(obj) is stayed.Stayed:
             return stayed.content_of(stayed.leaf_of(obj).uses)
-        if leaves.leaf_kind(obj) is not None:
+        if leaves.leaf_kind(obj) is not None or is_closed_file(obj):
             return stayed.content_of(used or ())
         if isinstance(obj, types.FunctionType):
             return {name: getattr(obj, name) for name in _FUNCTION_PARTS} | {
@@ -274,6 +278,12 @@ def own_space(obj: Any) -> Any:
         return object.__getattribute__(obj, "__dict__")
     except AttributeError:  # with slots only; its class's ``__getattr__`` is not asked
         return None
+
+
+def makes_its_space(kind: type) -> bool:
+    """Say whether the class answers by code of its own what ``__dict__`` is asked for."""
+    own = (vars(base)["__dict__"] for base in kind.__mro__ if "__dict__" in vars(base))
+    return any(type(each) is not types.GetSetDescriptorType for each in own)
 
 
 def slots_of(obj: Any) -> dict[str, Any]:

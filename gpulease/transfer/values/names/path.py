@@ -13,6 +13,7 @@ import types
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from gpulease.transfer.looks import is_a
 from gpulease.transfer.refuse import is_dead, refused_kind
 
 #: So many objects are looked at: a longer search would take longer than it is worth.
@@ -65,13 +66,16 @@ def _search(values: Mapping[str, Any], wanted: Callable[[Any], bool]) -> tuple[s
     while frontier and len(seen) < _LIMIT:
         following: list[tuple[str, Any]] = []
         for where, obj in frontier:
-            if id(obj) in seen or is_dead(obj) or isinstance(obj, _CUT):
+            if id(obj) in seen or is_dead(obj):
                 continue
             seen.add(id(obj))
-            if wanted(obj):
-                return where, obj
-            if not isinstance(obj, types.FrameType):
-                following += _steps(where, obj)
+            with contextlib.suppress(Exception):  # a value may raise anything when asked
+                if is_a(obj, _CUT):
+                    continue
+                if wanted(obj):
+                    return where, obj
+                if not is_a(obj, types.FrameType):
+                    following += _steps(where, obj)
         frontier = following
     return None
 
@@ -81,7 +85,7 @@ def _steps(where: str, obj: Any) -> Iterator[tuple[str, Any]]:
     for label, found in _spelled(obj):
         known.add(id(found))
         yield where + label, found
-    if isinstance(obj, types.FunctionType):
+    if is_a(obj, types.FunctionType):
         return
     for found in gc.get_referents(obj):
         if id(found) not in known and found is not getattr(type(obj), "__mro__", None):
@@ -91,17 +95,17 @@ def _steps(where: str, obj: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _spelled(obj: Any) -> Iterator[tuple[str, Any]]:
-    if isinstance(obj, types.FunctionType):
+    if is_a(obj, types.FunctionType):
         yield from _cells(obj)
         return
-    if isinstance(obj, dict):
+    if is_a(obj, dict):
         for key, value in list(dict.items(obj)):
-            text = repr(key) if isinstance(key, str | int) else type(key).__name__
+            text = repr(key) if is_a(key, str | int) else type(key).__name__
             yield f"[{text[:_LONGEST_KEY]}]", value
-    elif isinstance(obj, (list, tuple)) and len(gc.get_referents(obj)) >= len(obj):
+    elif is_a(obj, (list, tuple)) and len(gc.get_referents(obj)) >= len(obj):
         # Of an iterator's tuple, or a parser's list, places may be empty: to ask for one would end
         # the process.
-        kind: Any = list if isinstance(obj, list) else tuple
+        kind: Any = list if is_a(obj, list) else tuple
         for index, value in enumerate(kind.__iter__(obj)):
             yield f"[{index}]", value
     yield from _attributes(obj)
@@ -125,6 +129,6 @@ def _attributes(obj: Any) -> Iterator[tuple[str, Any]]:
         if not base.__flags__ & (1 << 9):
             continue  # made by C code: what it has for itself has no spelling
         for name, slot in list(vars(base).items()):
-            if isinstance(slot, types.MemberDescriptorType):
+            if is_a(slot, types.MemberDescriptorType):
                 with contextlib.suppress(AttributeError):  # not set
                     yield f".{name}", slot.__get__(obj)

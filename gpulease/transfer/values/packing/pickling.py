@@ -17,9 +17,10 @@ from typing import Any
 from gpulease.transfer import frameworks
 from gpulease.transfer.arrays import shared_by
 from gpulease.transfer.frameworks import sealed
+from gpulease.transfer.looks import unseen
 from gpulease.transfer.refuse import RefusedError
 from gpulease.transfer.registry import Registry
-from gpulease.transfer.values.groups import Check, Group
+from gpulease.transfer.values.groups import AbandonedError, Check, Group
 from gpulease.transfer.values.kinds import constants, shared_arrays, spaces
 from gpulease.transfer.values.kinds.hashing import chunk_digests, combine, of_chunks
 from gpulease.transfer.values.kinds.units import UnitBook, is_plain_instance
@@ -122,6 +123,29 @@ class Packer:
         ``values`` gives names their values; the namespace unless another is given.  With
         ``structure`` large values of what can be shown without are left out.
         """
+        if group.unseen:
+            raise RefusedError(group.unseen)
+        try:
+            return self._pack(
+                group, units, used_globals, pins=pins, check=check, values=values,
+                structure=structure,
+            )  # fmt: skip
+        except (RefusedError, AbandonedError):
+            raise
+        except Exception as error:
+            raise RefusedError(unseen(error)) from error
+
+    def _pack(
+        self,
+        group: Group,
+        units: dict[str, Any],
+        used_globals: dict[str, set[str]],
+        *,
+        pins: dict[str, Any] | None,
+        check: Check | None,
+        values: Mapping[str, Any] | None,
+        structure: bool,
+    ) -> Packed:
         if (scalar := _scalar(group, values or self._ns)) is not None:
             return scalar
         _refuse_shown(group)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from types import FunctionType, ModuleType
 from typing import Any
 
+from gpulease.transfer.looks import ask
 from gpulease.transfer.values import module_files
 
 
@@ -30,5 +31,5 @@ def _modules_of(value: Any) -> set[Any]:
     if issubclass(type(value), ModuleType):
         return {vars(value).get("__name__")}
     if issubclass(type(value), type | FunctionType):
-        return {value.__module__}
-    return {type(value).__module__}
+        return {ask(value, "__module__")}
+    return {ask(type(value), "__module__")}

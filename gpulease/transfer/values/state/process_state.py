@@ -17,6 +17,7 @@ import sys
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+from gpulease.private_files import current_umask
 from gpulease.protocol.variables import is_of_one_process, is_secret
 from gpulease.transfer.libraries import library
 from gpulease.transfer.values import module_files
@@ -165,8 +166,9 @@ class ProcessState:
         self._agreed = self._pickle()
 
     def _put_surroundings(self, state: dict[str, Any]) -> None:
-        """Put the working directory, variables of the environment and the search path in place."""
+        """Put working directory, umask, variables of the environment and search path in place."""
         self._enter(state["cwd"])
+        os.umask(state["umask"])
         self._put_environ(state)
         sys.path[:] = _merged(sys.path, state)
 
@@ -218,6 +220,7 @@ class ProcessState:
         state: dict[str, Any] = {
             "random": random.getstate(),
             "cwd": self._stand_in.get(_cwd(), _cwd()),
+            "umask": current_umask(),
             "environ": self._changed_environ(),
             "path_added": added,
             "path_removed": removed,

@@ -15,6 +15,7 @@ from collections.abc import Collection
 from typing import Any, NoReturn
 
 from gpulease.errors import GPULeaseError
+from gpulease.transfer.looks import name_of_type
 from gpulease.transfer.values.names import path
 from gpulease.transfer.values.names.variables import user_names
 
@@ -111,7 +112,7 @@ _UNNAMED = {
 def type_name(obj: Any) -> str:
     """Return the name of an object's type; of one of the other side, its type there."""
     if type(obj) is not Stayed:
-        return type(obj).__name__
+        return name_of_type(type(obj))
     leaf = leaf_of(obj)
     found = leaf.find_class()
     return found.__name__ if found is not None else str(leaf.cls[1]).rpartition(".")[2]

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import xxhash
 
 from gpulease.transfer.libraries import library
+from gpulease.transfer.looks import is_a
 from gpulease.transfer.refuse import is_dead
 from gpulease.transfer.values.kinds import weak
 from gpulease.transfer.values.kinds.containers import is_container
@@ -71,7 +72,7 @@ def _one(obj: Any, made: set[int]) -> bytes:
     if is_dead(obj):
         return state.digest()
     numpy = library("numpy")
-    if numpy is not None and isinstance(obj, numpy.ndarray) and not obj.dtype.hasobject:
+    if numpy is not None and is_a(obj, numpy.ndarray) and not obj.dtype.hasobject:
         plain = obj.view(numpy.ndarray)  # a masked array would want its mask to fit the bytes
         flat = plain.ravel(order="K").view("u1") if obj.size else obj
         state.update(buffer_digest(memoryview(flat)) if obj.size else b"")

@@ -17,14 +17,23 @@ from typing import Any
 from gpulease.transfer import frameworks
 from gpulease.transfer.arrays import HOLDERS, buffer_owner
 from gpulease.transfer.libraries import library
+from gpulease.transfer.looks import unseen
 from gpulease.transfer.refuse import live_kind
 from gpulease.transfer.registry import Registry
 from gpulease.transfer.values import given_up
-from gpulease.transfer.values.groups import ATOMIC, Check, Group, Held, are_atomic, name_root
+from gpulease.transfer.values.groups import (
+    ATOMIC,
+    AbandonedError,
+    Check,
+    Group,
+    Held,
+    are_atomic,
+    name_root,
+)
 from gpulease.transfer.values.kinds import faces, weak
 from gpulease.transfer.values.kinds.array_reduction import whole_of
 from gpulease.transfer.values.kinds.imported import ALIAS, Imported, parts_of_alias
-from gpulease.transfer.values.kinds.units import UnitBook, is_unit
+from gpulease.transfer.values.kinds.units import UnitBook, is_unit, makes_its_space, own_space
 from gpulease.transfer.values.stays import leaves, locks
 
 from .joining import Joined
@@ -67,6 +76,7 @@ class Walk:
         self._memory = Overlaps()
         self._live: dict[type, bool] = {}
         self._common: dict[type, bool] = {}
+        self._unseen: dict[type, str] = {}  # types that cannot be looked at, and why
         self._is_imported = Imported()
         self._weakly: list[tuple[str, Any]] = []
         self._scratch = {} if noted is None else noted
@@ -98,11 +108,7 @@ class Walk:
         """Walk from these names and units (live ones); return the groups, sorted by roots."""
         for name in names:
             if name in self._values:
-                value = self._values[name]
-                if leaves.leaf_kind(value) is None:
-                    self._met.queue.append((name_root(name), [value]))
-                else:  # it stays here, and so does the name
-                    self._met.leaf(name_root(name), value)
+                self._name(name_root(name), self._values[name])
         for oid in oids:
             unit = self._registry.get(oid)
             if unit is not None:
@@ -120,6 +126,16 @@ class Walk:
         return self._collect()
 
     # ---- one root
+
+    def _name(self, root: str, value: Any) -> None:
+        try:
+            is_leaf = leaves.leaf_kind(value) is not None
+        except Exception:  # noqa: BLE001 - the walk of the root says why it cannot be looked at
+            is_leaf = False
+        if is_leaf:  # it stays here, and so does the name
+            self._met.leaf(root, value)
+        else:
+            self._met.queue.append((root, [value]))
 
     def _walk_root(self, root: str, values: list[Any]) -> None:
         if root in self._parts:
@@ -156,6 +172,11 @@ class Walk:
             all_of_it = len(kinds) == len(there)
             common = found if all_of_it else [obj for obj in found if type(obj) in kinds]
             return self._visit_together(root, part, common)
+        odd = special & self._unseen.keys()
+        for kind in odd:
+            part.unseen = part.unseen or self._unseen[kind]
+        special -= odd
+        kinds -= odd
         claimed = {kind for kind in special if frameworks.of(kind) is not None}
         out: list[Any] = []
         if claimed:
@@ -193,28 +214,49 @@ class Walk:
         """Say whether ``_visit_each`` would treat no object of this type in a way of its own."""
         known = self._common.get(kind)
         if known is None:
-            given_up.met(kind)
-            numpy = (self._ndarray,) if self._ndarray is not None else ()
-            known = self._common[kind] = not (
-                kind in _TREATED
-                or faces.is_face(kind)
-                or issubclass(kind, (*_SPECIAL, *self._pandas, *numpy))
-                or faces.is_arrow(kind)
-                or faces.is_polars(kind)
-                or self._is_imported.may_be(kind)
-                or self._is_live(kind)
-                or weak.is_weak(kind)
-                or frameworks.of(kind) is not None
-                or leaves.may_be(kind)
-            )
+            try:
+                known = self._judged(kind)
+            except Exception as error:  # noqa: BLE001 - a metaclass may raise anything
+                known, self._unseen[kind] = False, unseen(error, kind)
+            self._common[kind] = known
         return known
 
-    def _visit_each(  # noqa: C901, PLR0912, PLR0915 - one loop over every object: a call each would double its cost
-        self, root: str, part: Group, found: list[Any]
-    ) -> list[Any]:
+    def _judged(self, kind: type) -> bool:
+        given_up.met(kind)
+        numpy = (self._ndarray,) if self._ndarray is not None else ()
+        return not (
+            kind in _TREATED
+            or faces.is_face(kind)
+            or issubclass(kind, (*_SPECIAL, *self._pandas, *numpy))
+            or faces.is_arrow(kind)
+            or faces.is_polars(kind)
+            or self._is_imported.may_be(kind)
+            or self._is_live(kind)
+            or weak.is_weak(kind)
+            or frameworks.of(kind) is not None
+            or leaves.may_be(kind)
+            or makes_its_space(kind)
+        )
+
+    def _visit_each(self, root: str, part: Group, found: list[Any]) -> list[Any]:
+        """Enter objects one by one; one that does not let itself be looked at stays, with all."""
+        left, out = iter(found), list[Any]()
+        all_seen = False
+        while not all_seen:
+            try:
+                self._visit_left(root, part, left, out)
+                all_seen = True
+            except AbandonedError:
+                raise
+            except Exception as error:  # noqa: BLE001 - a value may raise anything when asked
+                part.unseen = part.unseen or unseen(error)
+        return out
+
+    def _visit_left(  # noqa: C901, PLR0912, PLR0915 - one loop over every object: a call each would double its cost
+        self, root: str, part: Group, left: Iterator[Any], out: list[Any]
+    ) -> None:
         owner = self._owner
-        out: list[Any] = []
-        for obj in found:
+        for obj in left:
             kind = type(obj)
             key = id(obj)
             if key in owner and owner[key] == root:
@@ -250,6 +292,8 @@ class Walk:
             if key in owner:
                 self._joined.join(root, owner[key])
                 continue
+            if makes_its_space(kind):
+                own_space(obj)  # one that raises stays, before anything relies on it
             owner[key] = root
             part.inner[key] = obj
             if self._is_live(kind):
@@ -273,7 +317,6 @@ class Walk:
             elif faces.is_arrow(kind):
                 part.nbytes += int(getattr(obj, "nbytes", 0) or 0)
                 self._memory.blocks += [(array, root) for array in faces.arrays_of_arrow(obj)]
-        return out
 
     def _weak(self, root: str, part: Group, obj: Any) -> list[Any]:
         """Enter a container of weak references (one has no identity); return what it holds."""
