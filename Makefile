@@ -16,6 +16,8 @@ BUNDLE := shared-data/share/jupyter/labextensions/gpulease/source.json
 # A cluster waits most of the time, so three are tested at once, or two where memory is short: each
 # takes 1.5 GiB, and what is tested in it as much.
 CLUSTERS ?= $(shell awk '/^MemAvailable/ {print ($$2 > 10 * 1048576 ? 3 : 2)}' /proc/meminfo)
+# The other Pythons that test-pythons runs.
+PYTHONS ?= 3.13
 # What meets the hub, with a whole round over HTTP.
 HUB55 := tests/hub tests/service/test_who_is_asking.py tests/service/test_hubapi.py tests/service/test_further_hubs.py tests/service/test_several_hubs.py tests/end_to_end/test_check.py tests/end_to_end/test_two_hubs.py
 
@@ -24,7 +26,7 @@ HUB55 := tests/hub tests/service/test_who_is_asking.py tests/service/test_hubapi
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-system setup-cluster demo frontend test test-frontend test-processes test-site texts test-hub55 test-frameworks test-gpu test-cluster test-nightly test-images check bench docs clean
+.PHONY: help quick test-pythons setup setup-system setup-cluster demo frontend test test-frontend test-processes test-site texts test-hub55 test-frameworks test-gpu test-cluster test-nightly test-images check bench docs clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -102,6 +104,12 @@ check: $(VENV)/.ready-check ## format, lint, types, layers, translations; the sa
 
 bench: $(VENV)/.ready-bench ## measure what the README's figures come from (minutes)
 	@$(BIN)/python -m benchmarks all $(ARGS)
+
+quick: $(VENV)/.ready-check ## check what this branch changed: format, lint, types and the tests beside it (under two minutes)
+	@$(BIN)/python tools/quick.py $(ARGS)
+
+test-pythons: ## as root on Debian: the demo, the suite and the wheel on other Pythons (PYTHONS="3.13")
+	@tools/test-pythons $(PYTHONS)
 
 docs: $(VENV)/.ready-docs ## build the documentation into site/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
