@@ -3,6 +3,9 @@
 The service runs in a process of its own, on SQLite and then on PostgreSQL, both of which wait for
 the disk; the people and their hub are this process, and what they take of the machine counts.
 Nobody's server runs, so that a lease that was granted waits for one and reports nothing.
+
+And how long 100 people wait for an answer who ask twice a second, while a single caller does all
+that ``beside`` knows.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
+from benchmarks.beside import LOADS, load
 from benchmarks.measure import Aim, Variants, percentile, progress, report
 from tests.helpers import wait_for_async
 from tests.service.crowd import Crowd, Person, crowd
@@ -30,6 +34,8 @@ AT_ONCE = 256
 DECIDED_SECONDS = 0.25
 ADMITTED_A_SECOND = {"sqlite": 300.0, "postgresql": 500.0}
 PATIENCE = 600.0
+#: People who ask beside such a caller, and the seconds after which 95 of 100 have their answer.
+PEOPLE, ANSWERED_SECONDS = 100, 0.25
 
 
 async def measure(rounds: int, scale: float) -> dict[str, Any]:
@@ -55,7 +61,25 @@ async def measure(rounds: int, scale: float) -> dict[str, Any]:
             Aim(f"p99 of {decided}, s", round(late, 3), DECIDED_SECONDS),
             Aim(f"admitted a second, {kind}", round(admitted, 1), most, at_most=False),
         ]
+    for name in LOADS:
+        progress(f"  beside {name}")
+        beside = f"answer beside {name}"
+        variants.seconds[beside] = await _answers_beside(name, max(1, rounds // len(LOADS)), scale)
+        late = percentile(variants.seconds[beside], 0.95)
+        aims.append(Aim(f"p95 of {beside}, s", round(late, 3), ANSWERED_SECONDS))
     return report("asks", variants, aims, leases=leases, asks_a_second=PACE, **found)
+
+
+async def _answers_beside(name: str, rounds: int, scale: float) -> list[float]:
+    """Return the seconds of each answer; a round is a second of asks."""
+    with tempfile.TemporaryDirectory() as made:
+        async with crowd(Path(made), max(1, round(PEOPLE * scale))) as people:
+            await people.ask(1)  # what a first ask loads is loaded
+            people.seconds.clear()
+            async with load(people, name):
+                await people.ask(2 * rounds, 0.5)
+            await people.end()
+            return people.seconds
 
 
 @asynccontextmanager

@@ -71,6 +71,7 @@ class Crowd:
     admin: Person  # who sees everybody's leases
     process: psutil.Process
     http: aiohttp.ClientSession
+    hub: kit.Hub
     seconds: list[float] = field(default_factory=list)  # how long each answer to an ask took
     readers: list[asyncio.Task[None]] = field(default_factory=list)
 
@@ -189,7 +190,7 @@ async def crowd(folder: Path, people: int, **options: Any) -> AsyncIterator[Crow
             person.cookie = _cookie(found["cookies"][person.name])
         connector = aiohttp.TCPConnector(limit=0)
         async with aiohttp.ClientSession(connector=connector) as http:
-            made = Crowd(found["url"], everybody, admin, psutil.Process(process.pid), http)
+            made = Crowd(found["url"], everybody, admin, psutil.Process(process.pid), http, hub)
             try:
                 yield made
             finally:
