@@ -24,8 +24,8 @@ PARTS = {
     "fields": 40,
     "readings": 90,
     "first_kernel": 120,
-    "park_self": 120,
-    "park_parent": 120,
+    "park_self": 180,
+    "park_parent": 180,
     "park_refused": 90,
     "placements": 150,
 }

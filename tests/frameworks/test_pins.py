@@ -13,7 +13,13 @@ PINS = Path(__file__).parents[2] / "constraints-frameworks.txt"
 #: For GPUs, and for parts of the frameworks that no test uses.
 LEFT_OUT = {
     *("aiofiles", "cuda-bindings", "cuda-toolkit", "etils", "hf-xet", "humanize"),
-    *("nvidia-cusolver", "nvidia-nvtx", "orbax-checkpoint", "pytorch-lightning"),
+    *(
+        "nvidia-cuda-cccl",
+        "nvidia-cusolver",
+        "nvidia-nvtx",
+        "orbax-checkpoint",
+        "pytorch-lightning",
+    ),
     *("setuptools", "tensorstore", "triton"),
 }
 
