@@ -27,7 +27,7 @@ class NVMLProbe:
     @property
     def problem(self) -> str:
         """Why there is no inventory; shown on ``health``."""
-        return self._library.problem
+        return self._reader.problem
 
     @property
     def installed(self) -> bool:

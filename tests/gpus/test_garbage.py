@@ -215,6 +215,7 @@ def test_a_machine_with_a_driver_shows_simulated_gpus_only_by_name(
         driver.set(devices=0)
     probe = choose_probe(options(simulate=simulate))
     assert isinstance(probe, SimulatedProbe if simulate else NVMLProbe)
+    assert bool(probe.problem) is not simulate
     assert len(probe.inventory()) == (2 if simulate else 0)
     probe.close()
 
