@@ -60,7 +60,9 @@ USUAL: Final[Mapping[str, tuple[str, ...]]] = {
     "schedulerName": ("gke.io/optimize-utilization-scheduler",),
     # Accounts that stand for the server towards a cloud.
     "serviceAccountName": (
-        "{user-sa,cloud-user-sa,workload-identity,workload-identity-sa,workload-identity-user}",
+        "{user-sa,cloud-user-sa,irsa,pangeo}",
+        "{,user-,jupyter-,jupyterhub-,notebook-,singleuser-}workload-identity{,-sa,-user}",
+        "{gcs,s3,blob,bucket,data}-{reader,user,access}{,-sa}",
         "{singleuser,singleuser-sa,jupyter,jupyter-sa,jupyter-user,jupyter-user-sa,jupyterhub-user,"
         "jupyterhub-user-sa,jupyterhub-singleuser,notebook,notebook-sa,notebook-user}",
     ),
@@ -79,6 +81,7 @@ USUAL: Final[Mapping[str, tuple[str, ...]]] = {
         "kubernetes.azure.com/mode=user",
         "node-role.kubernetes.io/{worker,user,compute}{,=,=true}",
         "node.kubernetes.io/lifecycle={spot,normal}",
+        "{node.kubernetes.io,node-role.kubernetes.io}/spot{,=,=true}",
         "sandbox.gke.io/runtime=gvisor",
     ),
     "toleration": (
@@ -88,6 +91,7 @@ USUAL: Final[Mapping[str, tuple[str, ...]]] = {
         "eks.amazonaws.com/capacityType{,=SPOT}",
         "karpenter.sh/capacity-type{,=spot}",
         "{spot,spotInstance,spot-instance,preemptible}{,=true}",
+        "{node.kubernetes.io,node-role.kubernetes.io}/spot{,=true}",
         "{lifecycle,node.kubernetes.io/lifecycle,node-lifecycle}={spot,Ec2Spot}",
         "{dedicated,purpose,node-purpose}={user,users,notebook,notebooks,jupyter,jupyterhub}",
         "kubernetes.io/arch=arm64",
