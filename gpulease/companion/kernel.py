@@ -40,6 +40,7 @@ from gpulease.errors import GPULeaseError
 from gpulease.protocol import ENV_LEASE
 from gpulease.sides.blocks import gpu
 from gpulease.sides.environment import take_mark
+from gpulease.sides.logs import keep_from_cells
 from gpulease.sides.versions import python_version, versions
 from gpulease.transfer.api import Away, TransferSettings
 from gpulease.transfer.switch.away import AwaySide
@@ -247,6 +248,7 @@ def _application(order: dict[str, Any]) -> Any:
     app.log_level = 50
     with _without_debugger():
         app.initialize([])  # type: ignore[no-untyped-call]
+    keep_from_cells(app.kernel)
     return app
 
 

@@ -15,6 +15,7 @@ from gpulease.kernel import blocks
 from gpulease.kernel.callbacks import OWN_TARGET, Callbacks
 from gpulease.kernel.route import Route, route
 from gpulease.kernel.wrap import Wrapper
+from gpulease.sides import logs
 from gpulease.sides.blocks import gpu
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ class Extension:
         self._passed: list[bool] = []  # for each home cell that runs, whether there was a gate
         self.wrapper = Wrapper(shell, self)
         self.wrapper.install()
+        logs.keep_from_cells(shell.kernel)
         self._callbacks = Callbacks(shell.kernel, self.ran_beside)
         self._transformer = blocks.BlockTransformer(lambda: self.wrapper.typed, self._is_gpu)
         shell.ast_transformers.append(self._transformer)
@@ -70,6 +72,7 @@ class Extension:
         """Undo everything."""
         self.wrapper.remove()
         self._callbacks.remove()
+        logs.show_in_cells()
         gpu.away = None
         if self._transformer in self.shell.ast_transformers:
             self.shell.ast_transformers.remove(self._transformer)

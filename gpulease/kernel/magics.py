@@ -122,7 +122,7 @@ def _auto(session: Session, words: list[str]) -> str:
         raise no_service()
     session.turn_auto()
     return (
-        "Cells that use a GPU library now run on the GPU, the others here; each says where and why."
+        "Cells that use a GPU library now run on the GPU and say why, the others run here."
         " %gpu off ends that, %%gpu and %%cpu choose for one cell."
     )
 

@@ -102,8 +102,10 @@ class Session(Parts):
         from gpulease.kernel.auto.classify import decide
         from gpulease.kernel.auto.kinds import Kinds
 
-        away = self.home.away_names() if self.connected_once else ()
-        return decide(cell, Kinds(self.shell.user_ns, away).of)
+        if not self.connected_once:
+            return decide(cell, Kinds(self.shell.user_ns).of)
+        away, modules = self.home.away_names(), self.home.away_modules()
+        return decide(cell, Kinds(self.shell.user_ns, away, modules).of)
 
     @property
     def which(self) -> str:
@@ -156,7 +158,7 @@ class Session(Parts):
         self.home.before_home_cell("")  # for what is done here behind the cell
 
     def _say_where(self, way: Route) -> None:
-        """Under a cell that ``%gpu auto`` placed: where it ran, and why."""
+        """Under a cell that ``%gpu auto`` sent to the GPU: that it ran there, and why."""
         if self._depth > (way.side is Side.HOME):  # what is inside a cell may be captured
             return
         decided, self._decided = self._decided, None
@@ -167,8 +169,8 @@ class Session(Parts):
             where = "on the GPU" if line == 1 else f"on the GPU from line {line} on"
             say(self.shell, f"Ran {where}: it asks for a GPU.")
             return
-        where = "on the GPU" if way.side is Side.AWAY else "in your notebook"
-        say(self.shell, f"Ran {where}: {decided.why}.")
+        if way.side is Side.AWAY:
+            say(self.shell, f"Ran on the GPU: {decided.why}.")
 
     def _went_on(self, way: Route) -> bool:
         """Whether a cell that began here ended on the GPU."""

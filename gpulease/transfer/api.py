@@ -177,6 +177,9 @@ class Home(Protocol):
     def share_variables(self, names: Collection[str]) -> None:
         """Called with the environment variables that travel although they hold secrets."""
 
+    def away_modules(self) -> Mapping[str, str]:
+        """Return the names of modules that only GPU cells have imported, with the modules'."""
+
     def away_names(self) -> Sequence[str]:
         """Called by Tab and inspection: names whose value is only away."""
 

@@ -14,7 +14,11 @@ FIGURE = (
 
 
 def kept(pair):
-    pair.home("x")
+    return kept_after(pair, "x")
+
+
+def kept_after(pair, source):
+    pair.home(source)
     notes = (*pair.after.notes, *pair.last.notes)
     return [name for note in notes if note.reason == "kept_old_object" for name in note.names]
 
@@ -50,6 +54,27 @@ def test_who_holds_it_is_said(pair):
     (note,) = [n for n in (*pair.after.notes, *pair.last.notes) if n.reason == "kept_old_object"]
     assert "a list that is in none of your variables" in note.sentence
     del holder
+
+
+ENUM = "import enum, http\nclass Color(enum.Enum): RED = 1; BLUE = 2\n"
+
+
+@pytest.mark.parametrize(
+    ("make", "change"),
+    [
+        ("from math import *", "from numpy import *"),
+        (f"{ENUM}x = Color.RED", "x = Color.BLUE"),
+        (f"{ENUM}x = http.HTTPStatus.OK", "x = http.HTTPStatus.NOT_FOUND"),
+        ("import numpy as np\nx = np.add", "x = np.multiply"),
+        ("import os\nx = os.environ", "x = [1]"),
+        ("import logging\nx = logging.root.handlers", "x = {}"),
+    ],
+)
+def test_what_a_module_or_class_has_by_a_name_is_not_named(pair, make, change):
+    """The cell gave the name another object; whoever has the one from before shall keep it."""
+    pair.home(make)
+    pair.gpu(change)
+    assert kept_after(pair, "1") == []
 
 
 def test_a_holder_of_what_the_cell_bound_anew_is_not_named(pair):

@@ -78,12 +78,12 @@ def named_where_it_cannot(*names):
 @pytest.mark.parametrize("kind", ODD)
 def test_what_cannot_be_looked_at_stays_by_name(pair, kind, held):
     source, works = ODD[kind]
-    pair.home(f"{BOX}{source}\nholder = {HELD[held]}\nother = [1]")
-    pair.gpu("other.append(2)")
+    pair.home(f"{BOX}{source}\nholder = {HELD[held]}\nother = Box([1])")
+    pair.gpu("other.x.append(2)")
     with named_where_it_cannot("odd", "Odd", "holder"):
         pair.gpu(f"assert {works}\nholder")
-    pair.home(f"other.append(3)\nassert {works}\nholder")
-    assert pair.home("other") == [1, 2, 3]
+    pair.home(f"other.x.append(3)\nassert {works}\nholder")
+    assert pair.home("other.x") == [1, 2, 3]
     pair.side.status()
     pair.side.drain(30)
 
@@ -91,11 +91,11 @@ def test_what_cannot_be_looked_at_stays_by_name(pair, kind, held):
 @pytest.mark.parametrize("kind", ODD)
 def test_what_a_gpu_cell_made_and_cannot_be_looked_at_stays_there(pair, kind):
     source, works = ODD[kind]
-    pair.home("other = [1]")
-    pair.gpu(f"{source}\nother.append(2)")
-    pair.home("other.append(3)")
-    pair.gpu(f"assert {works}\nother.append(4)")
-    assert pair.home("other") == [1, 2, 3, 4]
+    pair.home(f"{BOX}other = Box([1])")
+    pair.gpu(f"{source}\nother.x.append(2)")
+    pair.home("other.x.append(3)")
+    pair.gpu(f"assert {works}\nother.x.append(4)")
+    assert pair.home("other.x") == [1, 2, 3, 4]
     with named_where_it_cannot("odd", "Odd"):
         pair.home(f"assert {works}")
     pair.side.status()

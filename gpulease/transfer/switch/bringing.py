@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from gpulease.errors import GPULeaseError
-from gpulease.transfer.api import LAST_ERROR, Progress
+from gpulease.transfer.api import LAST_ERROR, Place, Progress
 from gpulease.transfer.values.groups import name_root
 from gpulease.transfer.values.names.analysis import Use
 from gpulease.transfer.values.names.variables import builtin_names
@@ -156,7 +156,7 @@ class Bringing:
         missing = [n for n in names if n in remote]
         if strict and missing:
             why = remote[missing[0]].blocker or "it does not load in your notebook"
-            raise cannot_move(missing[0], why)
+            raise cannot_move(missing[0], why, Place.GPU)
         return moved, arrival.incoming.nbytes
 
     def result(self, execution_count: int, fetch: Callable[[list[str]], object]) -> Any:
@@ -176,7 +176,7 @@ class Bringing:
         pseudo = f"Out[{execution_count}]"
         if pseudo not in side.ns:
             reason = next(iter(outcome.failed.values()), "it does not load in your notebook")
-            raise cannot_move(pseudo, reason)
+            raise cannot_move(pseudo, reason, Place.GPU)
         value = side.ns.pop(pseudo)
         side.ledger.differ([name_root(pseudo)])
         side.ledger.unagreed.discard(pseudo)

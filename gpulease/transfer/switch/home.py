@@ -8,7 +8,7 @@ touches a user's object off the main thread.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -389,6 +389,10 @@ class HomeSide:
     def away_names(self) -> Sequence[str]:
         """Return the names whose value is only away."""
         return sorted(self.side.ledger.remote)
+
+    def away_modules(self) -> Mapping[str, str]:
+        """Return the names of modules that only GPU cells have imported, with the modules'."""
+        return {n: each.module for n, each in self.side.ledger.remote.items() if each.module}
 
     @quietly()
     @without_frames

@@ -39,7 +39,7 @@ def item_of(
     packed = _pinned(side, survey, group, packed, check)
     if not must_stay(side, group, survey) <= packed.skeletons.keys():
         what = ", ".join(group.names) or "a function or class"
-        raise cannot_move(what, _IN_USE)
+        raise cannot_move(what, _IN_USE, side.place)
     module = "" if wanted else _module_name(side, group)
     ledger = side.ledger
     held = ledger.held(packed)

@@ -66,7 +66,7 @@ def verify(state: Look, group: Group, strict: str | None) -> None:
         state.stays[id(group)] = error.kind  # of a unit without a name, too
         side.ledger.blocked.update(dict.fromkeys(group.names, error.kind))
         if strict is not None:
-            raise cannot_move(strict, error.kind) from error
+            raise cannot_move(strict, error.kind, side.place) from error
         return
     for name in group.names:
         side.ledger.blocked.pop(name, None)

@@ -177,13 +177,14 @@ def still_loading() -> GPULeaseError:
     )
 
 
-def cannot_move(name: str, kind: str) -> GPULeaseError:
-    """Return the refusal of a needed name."""
+def cannot_move(name: str, kind: str, where: Place) -> GPULeaseError:
+    """Return the refusal of a needed name, which is in the notebook or on the GPU."""
+    place = "in your notebook (%%cpu)" if where is Place.HOME else "on the GPU (%%gpu)"
     return GPULeaseError(
         "cannot_move",
         f"{name} cannot travel between the home kernel and the GPU: {_why(kind)}.",
         next_step="Leave it out of this cell, make it anew on the side that uses it, "
-        "or run the cell on the side where it is.",
+        f"or run the cell where it is, {place}.",
         numbers={"names": name},
     )
 

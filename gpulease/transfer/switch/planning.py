@@ -123,7 +123,8 @@ def _demand(state: Look, wanted: Wanted) -> None:
         if id(group) not in state.chosen and id(group) not in state.same:
             blocked = state.side.ledger.blocked
             why = next((blocked[name] for name in group.names if blocked.get(name)), "")
-            raise cannot_move(_strict_reason(group, wanted), why or "what cannot be pickled")
+            why = why or "what cannot be pickled"
+            raise cannot_move(_strict_reason(group, wanted), why, state.side.place)
 
 
 def _shipment(

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 
 from gpulease.errors import GPULeaseError
-from gpulease.transfer.api import Note, Progress, SwitchReport
+from gpulease.transfer.api import Note, Place, Progress, SwitchReport
 from gpulease.transfer.values.acknowledgement import acknowledge, unknown
 from gpulease.transfer.values.groups import name_root, names_of
 from gpulease.transfer.values.names.analysis import Use
@@ -144,7 +144,7 @@ def _refuse_load(shipment: Shipment, outcome: Outcome) -> None:
         item = shipment.items[index]
         if item.required:
             names = ", ".join(names_of(item.packed.roots))
-            raise cannot_move(names or "a function or class of the cell", why)
+            raise cannot_move(names or "a function or class of the cell", why, Place.HOME)
 
 
 def _bytes_progress(

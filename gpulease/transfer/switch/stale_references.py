@@ -7,6 +7,7 @@ person is told.  IPython's own results do not count.
 
 from __future__ import annotations
 
+import enum
 import gc
 import logging
 import sys
@@ -23,6 +24,7 @@ from gpulease.transfer.registry import Registry
 from gpulease.transfer.values.groups import ATOMIC
 from gpulease.transfer.values.kinds.caches import LRU_CACHE
 from gpulease.transfer.values.kinds.faces import show_the_same
+from gpulease.transfer.values.kinds.imported import Imported
 from gpulease.transfer.values.state import last_error
 
 from .our_tables import references_of_ours
@@ -43,9 +45,16 @@ def kept_notes(
     ``aside`` are older values of variables whose newer ones are still to come.
     """
     last_error.follow(olds, ns)
+    is_imported = Imported()
     for name in list(olds):
         new = ns.get(name)
-        if new is olds[name] or show_the_same(olds[name], new) or not may_be_held(olds, name):
+        if (
+            new is olds[name]
+            or _is_bound_anew(olds[name], new)
+            or is_imported(olds[name])
+            or show_the_same(olds[name], new)
+            or not may_be_held(olds, name)
+        ):
             del olds[name]
     notes = []
     ours = borrowed_of(olds, registry)
@@ -58,6 +67,11 @@ def kept_notes(
         notes = [_note(name, words) for name, words in who.items() if words != NOBODY]
     olds.clear()
     return notes
+
+
+def _is_bound_anew(old: Any, new: Any) -> bool:
+    """Say whether the cell gave the name another object: whoever has the old one shall keep it."""
+    return type(old) is not type(new) or is_a(old, enum.Enum)
 
 
 def borrowed_of(olds: Mapping[str, Any], registry: Registry) -> dict[str, int]:

@@ -41,7 +41,7 @@ def structure_of(side: Side, name: str, check: Check) -> Shipment:
             for group in groups.values()
         ]
     except RefusedError as error:
-        raise cannot_move(name, error.kind) from None
+        raise cannot_move(name, error.kind, side.place) from None
     return Shipment(items)
 
 

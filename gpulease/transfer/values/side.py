@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gpulease.transfer.api import TransferSettings
+from gpulease.transfer.api import Place, TransferSettings
 from gpulease.transfer.looks import is_a
 from gpulease.transfer.refuse import RefusedError
 from gpulease.transfer.registry import Registry
@@ -95,6 +95,11 @@ class Side:
         self.noted: dict[Any, dict[Any, Any]] | None = None
         #: Values by name that are as agreed here, until the other side has looked at its own.
         self.withheld: dict[str, Any] = {}
+
+    @property
+    def place(self) -> Place:
+        """Where this side is."""
+        return Place.HOME if self.label == "h" else Place.GPU
 
     # ---- looking
 
@@ -368,9 +373,10 @@ class Side:
     ) -> set[str]:
         removed: dict[str, Absent] = dict(incoming.absent)
         for index, reason in missing.items():
-            kinds = incoming.groups[index].kinds
+            kinds, module = incoming.groups[index].kinds, incoming.modules[index]
             for name in names_of(incoming.groups[index].roots):
-                removed.setdefault(name, Absent(kinds.get(name, "object"), blocker=reason))
+                kind = kinds.get(name, "object")
+                removed.setdefault(name, Absent(kind, blocker=reason, module=module))
         removed = {n: a for n, a in removed.items() if n not in self.ns or may_remove(n)}
         deleted = [n for n in incoming.deleted if n not in self.ns or may_remove(n)]
         for name in [*removed, *deleted]:

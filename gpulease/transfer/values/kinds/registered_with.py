@@ -11,6 +11,8 @@ import weakref
 from collections.abc import Iterable
 from typing import Any
 
+from gpulease.transfer.looks import ask, is_a
+
 from . import cloudpickle_names
 
 _book: weakref.WeakKeyDictionary[type, list[type]] = weakref.WeakKeyDictionary()
@@ -52,7 +54,7 @@ def _look() -> None:
 
 def _may_travel(cls: type) -> bool:
     """Say whether a class may be one that no module has by name."""
-    return cls.__module__ == "__main__" or "<" in cls.__qualname__
+    return ask(cls, "__module__") == "__main__" or "<" in (ask(cls, "__qualname__") or "")
 
 
 def _abstract_classes() -> list[Any]:
@@ -63,4 +65,4 @@ def _abstract_classes() -> list[Any]:
         fresh = {id(cls): cls for cls in below if id(cls) not in seen}
         seen |= fresh
         queue += fresh.values()
-    return [cls for cls in seen.values() if issubclass(type(cls), abc.ABCMeta)]
+    return [cls for cls in seen.values() if is_a(cls, abc.ABCMeta)]

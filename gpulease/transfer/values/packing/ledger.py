@@ -36,7 +36,8 @@ class Absent:
 
     ``size`` in bytes (None: not measured); ``blocker`` in words where it cannot come;
     ``cell`` the execution count of the cell that changed it last, ``made`` of the one that made
-    the object; ``reads`` what its functions read.
+    the object; ``reads`` what its functions read; ``module`` the one that it is, where that is
+    only not imported here.
     """
 
     type_name: str
@@ -47,6 +48,7 @@ class Absent:
     sure: bool = True
     made: int | None = None
     shared_with: str = ""
+    module: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Return the wire form."""

@@ -23,7 +23,7 @@ from typing import Any
 from gpulease.transfer.values.hushed import import_quietly
 from gpulease.transfer.values.stays.process_objects import see_context
 
-from . import log_handlers, registered
+from . import log_handlers, registered, shell_switches
 
 Values = dict[str, Any]
 
@@ -282,6 +282,7 @@ def _accessors(library: str) -> Setting:
 
 SETTINGS: dict[str, Setting] = {
     "process": Setting("sys", _process, _put_process),
+    "shell": Setting("IPython", shell_switches.get, shell_switches.put, of_thread=True),
     "mpmath": Setting("mpmath", _mpmath, _put_mpmath),
     "scikit-learn": _own_options("sklearn", "get_config", "set_config"),
     "xarray": _own_options("xarray", "get_options", "set_options"),
