@@ -217,9 +217,13 @@ def _resolve(session: Session, words: list[str]) -> str:
 
 
 def _recover(session: Session, words: list[str]) -> str:
-    names = _names(session, words)
-    session.home.recover(names)
-    return f"Older values accepted: {', '.join(names)}."
+    if not session.connected_once:
+        raise _nothing(session)
+    found, others = session.home.recover(words)
+    if not found and others:
+        raise GPULeaseError(others[0].reason, " ".join(note.sentence for note in others))
+    accepted = ", ".join(found) or "none, for none is lost that has one"
+    return "\n".join([f"Older values accepted: {accepted}.", *(n.sentence for n in others)])
 
 
 def _config(session: Session, words: list[str]) -> str:

@@ -32,7 +32,7 @@ COMMANDS = """\
 %gpu restart [--force]       bring everything home, and use a new companion from now on
 %gpu fetch NAME...           bring variables home now
 %gpu resolve NAME home|gpu   end a conflict: which value stays
-%gpu recover NAME...         accept the older value of a lost variable
+%gpu recover [NAME...]       accept the older values of lost variables, of all by default
 %gpu config class NAME       this notebook's GPU class (default: the hub's)
 %gpu config wait 5m          how long a %%gpu cell waits for a GPU
 %gpu config cells auto       which cells run on the GPU: auto, all, none

@@ -156,8 +156,11 @@ class Home(Protocol):
     def resolve(self, name: str, keep: str) -> None:
         """``%gpu resolve NAME home|gpu``: end a conflict."""
 
-    def recover(self, names: Sequence[str]) -> None:
-        """``%gpu recover NAME...``: accept the older value of a lost name."""
+    def recover(self, names: Sequence[str] = ()) -> tuple[Sequence[str], Sequence[Note]]:
+        """``%gpu recover [NAME...]``: accept older values of lost names, of all by default.
+
+        Returns those that there were, and why there is none of the others.
+        """
 
     def status(self) -> Sequence[VariableStatus]:
         """``%gpu``: every user variable and where it lives; never moves anything."""

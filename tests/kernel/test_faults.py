@@ -33,13 +33,17 @@ def test_a_companion_killed_in_a_cell(home: HomeKernel) -> None:
     lost = home.run("made")
     assert not lost.ok
     said = f"{lost.shown()} {lost.text()} {lost.error}"
-    assert "Lost with the companion: kept, made." in said
+    assert "lost with the companion: kept, made. %gpu recover accepts those from before" in said
     assert said.count("was lost with the companion") == 1, "once is enough"
     count = cell.reply["execution_count"]
     assert f"The value that cell [{count}] gave made was lost" in lost.error
     assert companion_pid(home) != pid, "the next GPU cell gets a new companion"
-    home.run("%gpu recover kept made")
+    assert home.run("%gpu recover nothing_of_it").error.endswith("nothing_of_it is not lost.")
+    cell = home.run("%gpu recover other kept")
+    assert "accepted: kept.\nother is not lost." in cell.text(), "one that is not lost stops none"
+    assert "accepted: made." in home.run("%gpu recover").text()
     assert home.run("kept, made").result == "([1, 2, 3, 4], 'there')"
+    assert home.run("%gpu recover").ok
 
 
 def test_a_companion_killed_between_cells(home: HomeKernel) -> None:

@@ -343,10 +343,13 @@ class HomeSide:
         self._requests.resolve(name, keep)
 
     @quietly()
-    def recover(self, names: Sequence[str]) -> None:
-        """Accept the older value of lost names; raises ``not_lost`` or ``nothing_older``."""
-        self.unavailable.recover(names)
+    def recover(self, names: Sequence[str] = ()) -> tuple[Sequence[str], Sequence[Note]]:
+        """Accept the older values of lost names, of all where none is named.
+
+        Returns those that there were, and why there is none of the others.
+        """
         self._dirty = True
+        return self.unavailable.recover(names)
 
     def status(self) -> Sequence[VariableStatus]:
         """Return every user variable and where it lives."""

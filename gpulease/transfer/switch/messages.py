@@ -6,7 +6,7 @@ Owns sentences only.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,7 +41,9 @@ class Lost:
                 "has it."
             )
         again = f"Run cell [{self.cell}] again" if self.cell else "Make it anew"
-        recover = f"%gpu recover {name} accepts the value from before"
+        recover = (
+            f"%gpu recover {name} accepts the value from before, %gpu recover those of all names"
+        )
         way_out = f" {recover if older else again}; del {name} forgets it."
         which = f"value that cell [{self.cell}] gave" if self.cell else "newest value of"
         made = f"The {which} {name}"
@@ -55,22 +57,37 @@ class Lost:
         return f"{made} was lost with the companion.{way_out}"
 
 
-def loss_notes(lost: Mapping[str, Lost]) -> list[Note]:
+def loss_notes(lost: Mapping[str, Lost], older: Collection[str]) -> list[Note]:
     """Say under a cell which names' newest values are lost and which are parked.
 
-    Why, and what can be done, is said by the one that is read.
+    Of the ``older`` ones there is a value from before, and one command accepts them all.  What can
+    be done about the others is said by the one that is read.
     """
-    notes = []
-    for reason, parked in (("lost", False), ("parked", True)):
-        names = sorted(name for name, each in lost.items() if each.parked is parked)
-        if names:
-            notes.append(Note(reason, _LOSSES[reason].format(_listed(names)), tuple(names)))
-    return notes
+    kinds: dict[str, list[str]] = {kind: [] for kind in _LOSSES}
+    for name, each in sorted(lost.items()):
+        kind = "parked" if each.parked else "older" if name in older else "lost"
+        kinds[kind].append(name)
+    return [
+        Note("parked" if kind == "parked" else "lost", _LOSSES[kind].format(_listed(names)),
+             tuple(names))
+        for kind, names in kinds.items() if names
+    ]  # fmt: skip
+
+
+def not_recovered(name: str, lost: Lost | None) -> Note:
+    """Say why there is no older value of a name to accept."""
+    if lost is None:
+        return Note("not_lost", f"{name} is not lost.", (name,))
+    again = f" Run cell [{lost.cell}] again." if lost.cell else ""
+    why = f"There is no older value of {name} in your notebook.{again}"
+    return Note("nothing_older", why, (name,))
 
 
 #: So many names stand in a sentence; ``%gpu`` lists them all.
 _LISTED = 12
 _LOSSES = {
+    "older": "The newest values of these were lost with the companion: {}. "
+    "%gpu recover accepts those from before, of all of them.",
     "lost": "Lost with the companion: {}. Reading one says what can be done.",
     "parked": "Parked until the next GPU cell: {}.",
 }

@@ -27,7 +27,7 @@ from gpulease.transfer.values.stays.stayed import type_name
 
 from .concurrent import ConcurrentThreads
 from .conflicts import Conflicts
-from .messages import Lost, away_note, loss_notes, stayed_note
+from .messages import Lost, away_note, loss_notes, not_recovered, stayed_note
 
 
 class Unavailable:
@@ -155,14 +155,14 @@ class Unavailable:
             if name in side.ns:
                 self.aside[name] = side.ns.pop(name)
         self.lost.update(died)
-        return loss_notes(died) + self._clear()
+        return loss_notes(died, self.aside) + self._clear()
 
     def companion_left(self, lost: Collection[str] = ()) -> list[Note]:
         """The companion ended in good order: what is newer there was parked, except ``lost``."""
         for name, absent in self.side.ledger.remote.items():
             self.lost[name] = Lost(str(absent.made or absent.cell or ""), parked=name not in lost)
         left = {n: self.lost[n] for n in self.side.ledger.remote if n not in self.side.ns}
-        return loss_notes(left) + self._clear()
+        return loss_notes(left, self.aside) + self._clear()
 
     def _clear(self) -> list[Note]:
         self.side.ledger.remote.clear()
@@ -183,22 +183,20 @@ class Unavailable:
         for name in gone:
             why = failed.get(name, "it was not found there any more")
             self.lost[name] = replace(self.lost[name], parked=False, why=why)
-        return loss_notes({n: self.lost[n] for n in gone if n not in self.side.ns})
+        return loss_notes({n: self.lost[n] for n in gone if n not in self.side.ns}, self.aside)
 
-    def recover(self, names: Sequence[str]) -> None:
-        """Accept older values: they are home's again."""
-        for name in names:
-            if name not in self.lost:
-                raise GPULeaseError("not_lost", f"{name} is not lost.")
-            if name not in self.aside:
-                raise GPULeaseError(
-                    "nothing_older",
-                    f"There is no older value of {name} in your notebook.",
-                    next_step=f"Run the cell [{self.lost[name].cell}] again.",
-                )
-        for name in names:
+    def recover(self, names: Sequence[str]) -> tuple[list[str], list[Note]]:
+        """Accept older values of lost names, of all where none is named: they are home's again.
+
+        Returns which there were, and of the others that are named why not.
+        """
+        asked = dict.fromkeys(names or self.lost)
+        found = [name for name in asked if name in self.lost and name in self.aside]
+        for name in found:
             self.side.ns[name] = self.aside.pop(name)
             del self.lost[name]
+        return found, [not_recovered(name, self.lost.get(name)) for name in asked
+                       if name not in found]  # fmt: skip
 
     def let_delete(self, names: Collection[str]) -> None:
         """Let a cell delete names that are not here: they need not come for it.
