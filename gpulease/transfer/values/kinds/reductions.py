@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import copyreg
 import enum
+import types
+from collections.abc import Callable
 from typing import Any
 
 from . import enums, made_of, tokens
@@ -153,3 +155,19 @@ def _only_has_args(exc: BaseException) -> bool:
         elif base is not object:
             return base.__basicsize__ == BaseException.__basicsize__ and base is not type(exc)
     return False
+
+
+def reduce_code(by_cloudpickle: Callable[[types.CodeType], Any], code: types.CodeType) -> Any:
+    """Reduce code with the name of its file, by which its text is found.
+
+    cloudpickle leaves the name out from 3.1.3 on.
+    """
+    make, args, *rest = by_cloudpickle(code)
+    return (make, args, *rest) if code.co_filename in args else (
+        code_of_file, (code.co_filename, make, args)
+    )  # fmt: skip
+
+
+def code_of_file(name: str, make: Callable[..., types.CodeType], args: tuple[Any, ...]) -> Any:
+    """Make code again that has the name of its file."""
+    return make(*args).replace(co_filename=name)

@@ -15,6 +15,7 @@ import sys
 import types
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import cloudpickle
@@ -42,6 +43,7 @@ from gpulease.transfer.values.kinds import (
 )
 from gpulease.transfer.values.kinds.reductions import (
     reduce_answering,
+    reduce_code,
     reduce_exception,
     reduce_member,
     reduce_own,
@@ -141,6 +143,9 @@ class GroupPickler(cloudpickle.Pickler):  # type: ignore[misc]
         self.dispatch_table = {}
         for table in reversed(cloudpickle.Pickler.dispatch_table.maps):
             self.dispatch_table.update(table)
+        self.dispatch_table[types.CodeType] = partial(
+            reduce_code, self.dispatch_table[types.CodeType]
+        )
         super().__init__(file, protocol=5, buffer_callback=buffers)
         self.context = context
         self._plain: set[type] = set()
