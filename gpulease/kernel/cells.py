@@ -152,6 +152,8 @@ class GPUCells:
         parts.say_report(report, after)
         self._gate.made_away(said.get("magics", ()))
         self._bring_files()
+        if missed := self._gate.missed_variables(source):
+            self._say([missed])
         self.cost = self._cost(seconds, report, after)
         self._finish(reply["content"])
 

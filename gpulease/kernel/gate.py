@@ -7,6 +7,7 @@ companion.
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import sys
@@ -19,7 +20,7 @@ from gpulease.kernel.parts import Parts
 from gpulease.kernel.progress import QueueProgress
 from gpulease.kernel.relay import say
 from gpulease.kernel.route import Route
-from gpulease.kernel.tokens import missing
+from gpulease.kernel.tokens import left_out, missing, not_taken
 from gpulease.sides.magics import Magic, enter
 from gpulease.transfer.api import Progress, SwitchReport
 from gpulease.transfer.values import module_files
@@ -35,6 +36,7 @@ class Gate:
         self._running: list[str] = []
         self._both: dict[str, str] = {}  # settings made so far, for a companion that comes later
         self._told_companion: object = None
+        self._said: set[str] = set()  # variables of the environment of which it was said
         self._magics: list[Magic] = []  # made by GPU cells, of functions that are not here yet
 
     @property
@@ -138,6 +140,17 @@ class Gate:
                 self._remember(tuple(module_files.autoreload_lines()))  # of before gpulease
             self.tell_companion()
 
+    def missed_variables(self, source: str) -> str:
+        """Say once which variables a GPU cell asked for that are here alone, or ``""``."""
+        names = [n for n in left_out(source, os.environ, self._parts.shared) if n not in self._said]
+        if not names:
+            return ""
+        there = f"[n in __import__('os').environ for n in {names!r}]"
+        found = ast.literal_eval(self._ask(there) or "[]")
+        missed = [name for name, is_there in zip(names, found, strict=False) if not is_there]
+        self._said.update(missed)
+        return not_taken(missed) if missed else ""
+
     def explain(self, name: str) -> str:
         """Say why ``name`` is absent here, or ``""``."""
         if not self._parts.connected_once:
@@ -196,18 +209,19 @@ class Gate:
             )
 
     def _same_environment(self) -> bool:
-        question = "(__import__('sys').prefix, __import__('platform').node())"
+        import platform
+
+        here = repr((sys.prefix, platform.node()))
+        return self._ask("(__import__('sys').prefix, __import__('platform').node())") == here
+
+    def _ask(self, question: str) -> str:
+        """Return what an expression shows on the GPU, ``""`` where it gives no answer."""
         content = {
             "code": "",
             "silent": True,
             "store_history": False,
-            "user_expressions": {"where": question},
+            "user_expressions": {"it": question},
         }
-        reply = self._parts.executor.ask("execute_request", content)
-        if reply is None:
-            return False
-        found = (reply.get("user_expressions") or {}).get("where", {})
-        import platform
-
-        here = repr((sys.prefix, platform.node()))
-        return bool(found.get("data", {}).get("text/plain") == here)
+        reply = self._parts.executor.ask("execute_request", content) or {}
+        found = (reply.get("user_expressions") or {}).get("it", {})
+        return str(found.get("data", {}).get("text/plain", ""))

@@ -5,11 +5,14 @@ Pure: names in, names out; an error's text in, a sentence out.
 
 from __future__ import annotations
 
+import ast
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from gpulease.errors import GPULeaseError
-from gpulease.protocol.variables import is_of_one_process, is_secret
+from gpulease.protocol.variables import is_secret
+from gpulease.sides.environment import allowed_environment
+from gpulease.transfer.values.state.process_state import stays
 
 #: What says that a credential is missing, and the variable it is read from.
 _MISSED = (
@@ -21,6 +24,7 @@ _REFUSED = re.compile(
     r"(?i)\b401\b|unauthori[sz]ed|gated repo|not configured|log ?in\b|invalid .{0,20}token"
     r"|authenticat|credential|api[_ ]key"
 )
+_ASKS = ("environ.get", "getenv")
 _NAME = re.compile(r"\b[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+\b")
 
 
@@ -36,10 +40,41 @@ def parse_shared(text: str) -> tuple[str, ...]:
     for name in names:
         if not re.fullmatch(r"[A-Za-z_]\w*", name):
             raise _bad(f"{name!r} is no environment variable's name.")
-        if is_of_one_process(name) or not is_secret(name):
-            why = "belongs to the hub" if is_of_one_process(name) else "needs no leave"
-            raise _bad(f"{name} {why}: only tokens, keys and passwords are named here.")
+        if why := stays(name) or ("" if _is_left_out(name) else "it is on the GPU anyhow"):
+            raise _bad(f"{name} cannot be named here: {why}.")
     return names
+
+
+def _is_left_out(name: str) -> bool:
+    """Say whether a variable is on the GPU only where the person names it."""
+    return not stays(name) and (is_secret(name) or not allowed_environment({name: ""}))
+
+
+def left_out(source: str, here: Mapping[str, str], shared: Collection[str]) -> list[str]:
+    """Return the variables of ``here`` that a cell reads and that nobody takes to the GPU.
+
+    By ``os.environ.get`` and ``os.getenv``, which give None for what is not there.
+    """
+    if not any(name in source for name in ("environ", "getenv")):
+        return []
+    try:
+        nodes = list(ast.walk(ast.parse(source)))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return []
+    calls = [node for node in nodes if isinstance(node, ast.Call) and node.args]
+    asked = [call.args[0] for call in calls if ast.unparse(call.func).endswith(_ASKS)]
+    names = [node.value for node in asked if isinstance(node, ast.Constant)]
+    found = [name for name in names if isinstance(name, str) and name in here]
+    return [name for name in dict.fromkeys(found) if name not in shared and _is_left_out(name)]
+
+
+def not_taken(names: Sequence[str]) -> str:
+    """Say that variables are set in the notebook and not on the GPU, and what takes them there."""
+    text, are = " and ".join(names), "are" if len(names) > 1 else "is"
+    return (
+        f"{text} {are} set in your notebook and not on the GPU: %gpu config env {','.join(names)} "
+        "takes what it names there."
+    )
 
 
 def missing(ename: str, evalue: str, here: Mapping[str, str], shared: Collection[str]) -> str:
@@ -47,6 +82,9 @@ def missing(ename: str, evalue: str, here: Mapping[str, str], shared: Collection
 
     ``here``: the notebook's environment; ``shared``: what is taken to the GPU.
     """
+    key = evalue.strip("'\"")
+    if ename == "KeyError" and key in here and key not in shared and _is_left_out(key):
+        return not_taken([key])
     wanted = _wanted(ename, evalue)
     names = [name for name in wanted if name not in shared]
     if not names:

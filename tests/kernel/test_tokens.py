@@ -3,7 +3,7 @@
 import pytest
 
 from gpulease.errors import GPULeaseError
-from gpulease.kernel.tokens import missing, parse_shared
+from gpulease.kernel.tokens import left_out, missing, parse_shared
 from tests.kernel.parts import HomeKernel
 
 GATED = (
@@ -45,6 +45,38 @@ def test_an_error_for_want_of_a_token_says_how_it_gets_there(
 )  # fmt: skip
 def test_another_error_is_left_alone(ename: str, evalue: str) -> None:
     assert missing(ename, evalue, {"HF_TOKEN": "x"}, ()) == ""
+
+
+@pytest.mark.parametrize(
+    ("source", "names"),
+    [
+        ("import os\nos.environ.get('COURSE_DATA')", ["COURSE_DATA"]),
+        ("from os import getenv\nx = getenv('COURSE_DATA', '')", ["COURSE_DATA"]),
+        ("os.environ.get('PATH'), os.environ.get('NEVER_SET'), {}.get('COURSE_DATA')", []),
+        ("# os.environ.get('COURSE_DATA')", []),
+        ("os.environ.get('JUPYTERHUB_USER'), os.environ.get('CUDA_VISIBLE_DEVICES')", []),
+        ("os.environ.get(", []),
+    ],
+)
+def test_variables_that_a_cell_asks_for_and_that_stay_here(source: str, names: list[str]) -> None:
+    here = dict.fromkeys(("COURSE_DATA", "PATH", "JUPYTERHUB_USER", "CUDA_VISIBLE_DEVICES"), "x")
+    assert left_out(source, here, ()) == names
+    assert left_out(source, here, ("COURSE_DATA",)) == []
+
+
+def test_a_variable_of_the_server_is_named_where_a_gpu_cell_misses_it(lent, tmp_path) -> None:
+    kernel = lent.take(tmp_path / "k", {})
+    kernel.run("import os; os.environ['COURSE_DATA'] = '/data'")
+    kernel.connect()
+    way = "%gpu config env COURSE_DATA"
+    cell = kernel.run("%%gpu\nimport os\nos.environ.get('COURSE_DATA')")
+    assert (cell.ok, way in cell.shown()) == (True, True)
+    assert way not in kernel.run("%%gpu\nos.environ.get('COURSE_DATA')").shown(), "once"
+    missed = kernel.run("%%gpu\nos.environ['COURSE_DATA']")
+    assert way in missed.error + missed.traceback + missed.shown()
+    assert kernel.run(way).ok
+    assert kernel.run("%%gpu\nos.environ['COURSE_DATA']").result == "'/data'"
+    lent.give_back(kernel, as_new=False)
 
 
 @pytest.mark.parametrize("text", ["JUPYTERHUB_API_TOKEN", "GPULEASE_TOKEN", "PATH", "a b", "A=1"])
