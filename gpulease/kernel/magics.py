@@ -270,10 +270,12 @@ def _connect(session: Session, words: list[str]) -> str:
     session.connect(words[0])
     attachment = session.link.attachment
     assert attachment is not None
-    return (
+    # In the place of the progress: what were cleared would stay in the notebook as an empty output.
+    session.waiter.status.show(
         f"Connected to a companion ({attachment.view['gpu_class']}, process "
         f"{attachment.opened['pid']}). %%gpu runs a cell there."
     )
+    return ""
 
 
 def _submit(session: Session, words: list[str]) -> str:

@@ -32,4 +32,7 @@ def test_a_notebook_is_executed_without_a_hub(
     shown = home.outputs[-1].data["text/plain"]
     assert shown.startswith("([1, 2, 3], ")
     assert pid not in shown, "it ran in another process"
+    (connected, seed) = (*notebook.cells[0].outputs, None)[:2]
+    assert "Connected to a companion" in connected.data["text/plain"]
+    assert seed is None, "and no empty output beside it"
     nbformat.validate(notebook)
