@@ -23,7 +23,7 @@ from typing import Any
 from gpulease.transfer.values.hushed import import_quietly
 from gpulease.transfer.values.stays.process_objects import see_context
 
-from . import log_handlers, registered, shell_switches
+from . import log_handlers, patches, registered, shell_switches
 
 Values = dict[str, Any]
 
@@ -319,6 +319,12 @@ SETTINGS: dict[str, Setting] = {
         first={"shown": False},
     ),
     "pandas": Setting("pandas", _pandas, _put_pandas),
+    "pandas.progress": Setting(
+        "pandas", patches.progress_of_pandas, patches.put_progress_of_pandas, first={}
+    ),
+    "asyncio.nested": Setting(
+        "asyncio", patches.nested_loops, patches.put_nested_loops, of_thread=True
+    ),
     "pandas.accessors": _accessors("pandas"),
     "polars.accessors": _accessors("polars"),
     "csv.dialects": Setting("csv", registered.dialects, registered.put_dialects),
