@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import math
 import os
 import resource
 import signal
@@ -33,6 +34,8 @@ _AT_ONCE: Final = 2
 WAITING_MAX: Final = 8
 #: Bytes of addresses of one process, and how it gives way to others.
 _MEMORY, _NICE = 2**31, 10
+#: How much longer than its processor time a process may take on a busy machine.
+_PATIENCE: Final = 12
 #: Bytes of one line of an answer.
 _LINE: Final = 2**24
 
@@ -63,9 +66,10 @@ class Workers:
             return await loop.run_in_executor(self._threads, partial(work, *args, **kwargs))
 
     async def process(self, whose: str, module: str, question: Any, *, limit: float) -> list[Any]:
-        """Return the lines of JSON with which a module answered within ``limit`` seconds.
+        """Return the lines of JSON with which a module answered.
 
-        The module is run as a program: the question stands on its standard input.
+        The module is run as a program: the question stands on its standard input.  ``limit`` are
+        seconds of processor time, so that a busy machine refuses nobody.
 
         Raises:
             GPULeaseError: ``too_many_requests`` (429): too much of theirs is waiting already.
@@ -106,21 +110,23 @@ async def _answers(module: str, question: bytes, limit: float) -> list[Any]:
     )
     found: list[Any] = []
     try:
-        _confine(process.pid)
+        _confine(process.pid, limit)
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(limit):
+            async with asyncio.timeout(limit * _PATIENCE):
                 await _converse(process, question, found)
     finally:
         with contextlib.suppress(ProcessLookupError):
             process.kill()
         code = await process.wait()
-    if code not in (0, -signal.SIGKILL):
+    if code not in (0, -signal.SIGKILL, -signal.SIGXCPU):
         raise RuntimeError(f"{module} ended with {code}")
     return found
 
 
-def _confine(pid: int) -> None:
+def _confine(pid: int, limit: float) -> None:
+    seconds = math.ceil(limit)
     with contextlib.suppress(ProcessLookupError):
+        resource.prlimit(pid, resource.RLIMIT_CPU, (seconds, seconds + 1))
         resource.prlimit(pid, resource.RLIMIT_AS, (_MEMORY, _MEMORY))
         os.setpriority(os.PRIO_PROCESS, pid, _NICE)
 

@@ -35,7 +35,8 @@ LAB_IN_2024 = {
 ENDLESS = calendar(
     OUTLOOK.format(name="Ours"), head=BERLIN.format(name="Ours").replace("YEARLY", "SECONDLY")
 )
-NEVER = "FREQ=MONTHLY;BYMONTH=2;BYMONTHDAY=30"
+#: Looked for until the year 9999, and together for longer than any machine's second.
+NEVER, MANY = "FREQ=MONTHLY;BYMONTH=2;BYMONTHDAY=30", 200
 BODIES = {
     "reservations": LAB_IN_2024,
     "reservations/check": {"reservations": [LAB_IN_2024]},
@@ -94,8 +95,14 @@ async def test_who_may_not_reserve_is_refused_before_a_calendar_is_kept(
 
 def children() -> list[psutil.Process]:
     """Return the processes that work something out."""
-    mine = psutil.Process().children()
-    return [each for each in mine if "gpulease.service.reservations.expansion" in each.cmdline()]
+    return [each for each in psutil.Process().children() if _works_something_out(each)]
+
+
+def _works_something_out(process: psutil.Process) -> bool:
+    try:
+        return "gpulease.service.reservations.expansion" in process.cmdline()
+    except psutil.Error:  # it has ended
+        return False
 
 
 async def test_a_calendar_that_is_never_read_is_ended_and_the_service_goes_on(
@@ -123,7 +130,7 @@ async def test_nothing_works_on_for_who_has_hung_up(
     sending.write(f"{head}{body}".encode())
     await wait_for_async(lambda: len(children()) == 1, 30, "it is read")
     (reading,) = children()
-    assert reading.nice() == 10
+    await wait_for_async(lambda: reading.nice() == 10, 30, "it gives way to others")
     sending.close()
     await wait_for_async(lambda: not children(), 30, "it is ended")
 
@@ -153,12 +160,12 @@ async def test_a_batch_of_repetitions_is_bounded_as_one_and_names_the_one_that_n
     workers = Workers()
     calendars = [
         Calendar(datetime(2026, 3, 2, 14), datetime(2026, 3, 2, 16), "UTC", rule)
-        for rule in ("FREQ=WEEKLY;COUNT=3", NEVER, "FREQ=WEEKLY;COUNT=3")
+        for rule in ("FREQ=WEEKLY;COUNT=3", *[NEVER] * MANY, "FREQ=WEEKLY;COUNT=3")
     ]
     at = datetime(2026, 1, 1, tzinfo=UTC)
     every = [expansion.Wanted(each, (), at, at) for each in calendars]
-    first, *rest = await expansion.expanded(workers, "prof", every, limit=2.0)
+    first, *_, last = await expansion.expanded(workers, "prof", every, limit=1.0)
     assert isinstance(first, Expanded)
     assert len(first.occurrences) == 3
-    assert [str(each) for each in rest] == [str(expansion._too_long())] * 2
+    assert str(last) == str(expansion._too_long())
     workers.close()

@@ -20,9 +20,9 @@ from gpulease.policy.calendar.ics_read import Read, from_ics, refuse_large
 from gpulease.service.workers import Workers
 
 _MODULE: Final = "gpulease.service.reservations.expansion"
-#: Seconds that repetitions may take; ordinary ones take a tenth, most of it Python's start.
+#: Seconds of processor time for repetitions; ordinary ones take a tenth, most of it Python's start.
 LIMIT: Final = 5.0
-#: Seconds that a calendar may take; one of the most events takes a quarter.
+#: Seconds of processor time for a calendar; one of the most events takes a quarter of that.
 CALENDAR_LIMIT: Final = 10.0
 
 
