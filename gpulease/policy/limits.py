@@ -181,7 +181,7 @@ def kept_waiting(lease: Lease, now: datetime, limits: Limits) -> str | None:
     """
     if not lease.server_ready:
         return "server_starting"
-    if lease.not_before is not None and lease.not_before > now:
+    if lease.is_backing_off(now):
         return lease.reason or "backing_off"
     if lease.kept:  # a lease in another shape: what it holds is counted already
         return None

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import Decimal
 from functools import cached_property
 from typing import Any
@@ -42,6 +42,7 @@ from gpulease.policy.steps import (
     Requeue,
     Reshape,
     Resume,
+    SetBack,
     Shape,
     Start,
     Wait,
@@ -73,6 +74,7 @@ __all__ = [
     "Requeue",
     "Reshape",
     "Resume",
+    "SetBack",
     "Shape",
     "Snapshot",
     "Start",
@@ -232,6 +234,13 @@ class Lease:
     def is_over(self, now: datetime) -> bool:
         """Whether its time is over."""
         return self.hard_end is not None and now >= self.hard_end
+
+    def is_backing_off(self, now: datetime) -> bool:
+        """Whether it starts later, after a start that failed.
+
+        What lies an hour ahead was noted while the machine's clock was: no start is put off so far.
+        """
+        return self.not_before is not None and now < self.not_before < now + timedelta(hours=1)
 
     def fit(self, number: int) -> int:
         """Return with how many of so many devices it can live, 0 for none."""

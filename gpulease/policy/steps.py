@@ -160,6 +160,14 @@ class Nominate(Action):
 
 
 @dataclass(frozen=True)
+class SetBack(Action):
+    """Move every instant of a lease from ``first`` on back by so many seconds."""
+
+    first: datetime
+    seconds: float
+
+
+@dataclass(frozen=True)
 class Alert(Action):
     """Nothing to do to a lease: something an admin must know (``lease_id`` may be empty)."""
 

@@ -19,6 +19,7 @@ from gpulease.policy.model import (
     Progress,
     Requeue,
     Resume,
+    SetBack,
     Start,
     Wait,
     Warn,
@@ -46,13 +47,14 @@ ACTIONS = {
     "nominate": Nominate("r1", "idle", "r2"),
     "progress": Progress("r1", "pulling"),
     "bind": Bind("r1", "", ("GPU-9",)),
+    "set_back": SetBack("r1", "clock_set", at(9), 5.0),
 }
 POSSIBLE = {
     LeaseState.QUEUED: {"start", "end", "wait"},
-    LeaseState.STARTING: {"activate", "requeue", "drain", "end", "progress", "bind"},
-    LeaseState.ACTIVE: {"warn", "drain", "end", "bind"},
-    LeaseState.WARNED: {"clear", "resume", "drain", "end", "nominate", "bind"},
-    LeaseState.DRAINING: {"clear", "resume", "drain", "end", "nominate", "bind"},
+    LeaseState.STARTING: {"activate", "requeue", "drain", "end", "progress", "bind", "set_back"},
+    LeaseState.ACTIVE: {"warn", "drain", "end", "bind", "set_back"},
+    LeaseState.WARNED: {"clear", "resume", "drain", "end", "nominate", "bind", "set_back"},
+    LeaseState.DRAINING: {"clear", "resume", "drain", "end", "nominate", "bind", "set_back"},
     LeaseState.ENDED: set(),
 }
 

@@ -327,7 +327,8 @@ def test_the_hard_end_is_warned_of_and_kept():
 
 
 def test_a_busy_lease_is_drained_at_its_hard_end():
-    lease = warned(0, left=0, end_reason_wanted=EndReason.EXPIRED, reason="hard_end")
+    hard_end = {"end_reason_wanted": EndReason.EXPIRED, "reason": "hard_end", "hard_end": NOW}
+    lease = warned(0, left=0, **hard_end)
     (drain,) = plan(snapshot([lease], evidence={"r0": busy()}))
     assert (drain.park, drain.end_reason) == (True, EndReason.EXPIRED)
     assert drain.until == at(OUTS.drain_max + OUTS.interrupt_grace)

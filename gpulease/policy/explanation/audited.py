@@ -25,6 +25,7 @@ AUDITED: Final[dict[str, str]] = {
     "cluster_queue": "It waits in the cluster's queue.",
     "connected": "The process on the GPU is there.",
     "done": "All variables are in the notebook.",
+    "clock_set": "The service's clock had been wrong.",
     "drain_timeout": "The variables did not come to the notebook in time.",
     "gone": "The process on the GPU has ended.",
     "groups_changed": "The holder's groups changed.",

@@ -226,4 +226,4 @@ def _slots(snapshot: Snapshot, pool: str, wanted: int) -> list[datetime]:
 
 
 def _backs_off(request: Lease, now: datetime) -> bool:
-    return request.server_ready and request.not_before is not None and request.not_before > now
+    return request.server_ready and request.is_backing_off(now)

@@ -224,6 +224,10 @@ ACTIVE: Final[Words] = {
         "Nobody lacks the shared GPU's memory any more; the GPU stays yours.",
         "Run GPU cells as you like.",
     ),
+    "clock_set": (
+        "The service's clock was wrong when you were warned; the GPU stays yours.",
+        "Run GPU cells as you like.",
+    ),
     "undrainable": (
         "The GPU was idle, but some variables cannot be brought to your notebook.",
         "Delete or move them (%gpu shows which); next time they are parked or lost.",

@@ -7,6 +7,7 @@ from dataclasses import replace
 from gpulease.policy import queue
 from gpulease.policy.health.binding import bindings
 from gpulease.policy.health.checks import check
+from gpulease.policy.health.clock import set_back
 from gpulease.policy.model import (
     Action,
     Activate,
@@ -26,9 +27,10 @@ def reactions(snapshot: Snapshot) -> dict[str, Action]:
         lease.id: _bound(lease, check(snapshot, lease), right) for lease in queue.holding(snapshot)
     }
     settled = {lease_id: action for lease_id, action in found.items() if action is not None}
-    return settled | {
+    settled |= {
         each.id: End(each.id, "hard_end", EndReason.EXPIRED) for each in reshaped_too_late(snapshot)
     }
+    return settled | set_back(snapshot)
 
 
 def reshaped_too_late(snapshot: Snapshot) -> list[Lease]:

@@ -5,9 +5,10 @@ Refuses to say which action comes when: the planner's rules do.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import datetime, timedelta
 from functools import singledispatch
+from typing import Any
 
 from gpulease.policy import model
 from gpulease.policy.lifecycle.moves import (
@@ -211,3 +212,16 @@ def _drain(action: model.Drain, lease: Lease, now: datetime, _: TimeOuts) -> Lea
 def _nominate(action: model.Nominate, lease: Lease, _now: datetime, _: TimeOuts) -> Lease:
     require(lease, frozenset({LeaseState.WARNED, LeaseState.DRAINING}), "nominated")
     return replace(lease, nominated_for=action.nominated_for, version=lease.version + 1)
+
+
+@_applied.register
+def _set_back(action: model.SetBack, lease: Lease, _now: datetime, _: TimeOuts) -> Lease:
+    require(lease, HOLDING, "set back")
+    by = timedelta(seconds=action.seconds)
+    instants = {each.name: getattr(lease, each.name) for each in fields(lease)}
+    moved: dict[str, Any] = {
+        name: at - by
+        for name, at in instants.items()
+        if isinstance(at, datetime) and at >= action.first
+    }
+    return replace(lease, **moved, version=lease.version + 1)

@@ -124,6 +124,7 @@ BACK = frozenset(
         "hold_lifted",
         "budget_back",
         "within_share",
+        "clock_set",
     }
 )
 END_REASONS = frozenset(reason.value for reason in EndReason)

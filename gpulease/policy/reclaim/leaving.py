@@ -13,6 +13,7 @@ from gpulease.policy.batch import finishes_cell
 from gpulease.policy.capacity.devices import leaving_devices
 from gpulease.policy.fairness.standing import PREEMPTED, PREEMPTED_IN_PART, TAKEN
 from gpulease.policy.health.checks import observed_of
+from gpulease.policy.health.clock import FAR
 from gpulease.policy.lifecycle import time_outs_of
 from gpulease.policy.model import (
     Action,
@@ -199,7 +200,16 @@ def _called_off(snapshot: Snapshot, lease: Lease, nominee: str | None) -> str:
         return "within_share"
     if lease.reason == "node_leaving" and not _leaves_with_node(snapshot, lease):
         return "node_back"
-    return "hold_lifted" if _stays_after_all(snapshot, lease) else ""
+    far = "clock_set" if _ends_far_ahead(snapshot, lease) else ""
+    return "hold_lifted" if _stays_after_all(snapshot, lease) else far
+
+
+def _ends_far_ahead(snapshot: Snapshot, lease: Lease) -> bool:
+    """Whether the hard end comes so late that the clock was wrong when it was warned of."""
+    warning = timedelta(seconds=time_outs_of(snapshot.policy, lease).warning)
+    if lease.reason != "hard_end" or lease.hard_end is None:
+        return False
+    return snapshot.now < lease.hard_end - warning - FAR
 
 
 def _claimed(snapshot: Snapshot, lease: Lease) -> bool:
