@@ -1,5 +1,7 @@
 """What a notebook sets of its shell and its log holds on both sides, and shows no line of ours."""
 
+from pathlib import Path
+
 import pytest
 
 from tests.kernel.parts import HomeKernel
@@ -37,6 +39,27 @@ def test_switches_of_the_shell_hold_on_both_sides(home: HomeKernel, set_on: str)
     assert len({str(each) for each in plain.values()}) > 3, "they make a difference"
     for undo in ("%pprint", "%xmode Context", SHELL.format("last_expr")):
         home.run(undo)
+
+
+#: So large that it arrives before the cell that reads it, and not with the one that made it.
+FRAME = "import numpy, pandas\ndf = pandas.DataFrame(numpy.zeros((200_000, 30)))"
+SHOWN = "__import__('pandas').get_option('display.max_columns')"
+
+
+@pytest.mark.parametrize("first", ["%%gpu\n", ""], ids=["gpu", "home"])
+def test_pandas_is_imported_for_a_value_as_a_cell_would_import_it(
+    tmp_path: Path, first: str
+) -> None:
+    kernel = HomeKernel(tmp_path / "fresh")
+    try:
+        kernel.connect()
+        assert kernel.run(first + FRAME).ok
+        other = "" if first else "%%gpu\n"
+        assert kernel.run(f"{other}df.shape").result == "(200000, 30)"
+        for place in ("%%gpu\n", ""):
+            assert kernel.run(place + SHOWN).result == "20"
+    finally:
+        kernel.stop()
 
 
 def test_no_line_of_our_own_log_is_shown_under_a_cell(home: HomeKernel) -> None:

@@ -6,6 +6,7 @@ at all.  Owns the mark of text that is shown to nobody.
 
 from __future__ import annotations
 
+import builtins
 import importlib
 import sys
 import threading
@@ -14,6 +15,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from typing import Any
+
+from gpulease.transfer.libraries import library
 
 #: The message that hushed text belongs to: no front end has sent it, so none shows the text.
 HUSHED = "gpulease-hushed"
@@ -27,6 +30,7 @@ def hushed() -> Iterator[None]:
     Streams and filters stay what they are: a module that keeps ``sys.stderr`` when it is imported
     keeps the real one, and filters that change make Python repeat warnings that it gave before.
     """
+    _let_shell_be_found()
     with ExitStack() as stack:
         for stream in (sys.stdout, sys.stderr):
             parent: Any = getattr(stream, "_parent_header", None)  # ipykernel: whose text it is
@@ -42,6 +46,18 @@ def import_quietly(name: str) -> Any:
         return sys.modules[name]
     with hushed():
         return importlib.import_module(name)
+
+
+def _let_shell_be_found() -> None:
+    """Let modules be imported as by a cell: while one runs, IPython gives them ``get_ipython``.
+
+    Without it pandas takes the notebook for a terminal, and shows its frames otherwise.  It stays:
+    a thread that took it away again might do so under a running cell.
+    """
+    ipython = library("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    if shell is not None and not hasattr(builtins, "get_ipython"):
+        builtins.get_ipython = shell.get_ipython  # type: ignore[attr-defined]
 
 
 @contextmanager
