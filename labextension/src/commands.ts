@@ -108,7 +108,7 @@ function addNotebookCommands(app: JupyterFrontEnd, actions: Actions): void {
   const { commands } = app;
   commands.addCommand(CommandIDs.runAuto, {
     label: trans.__('Run cells that use a GPU library on the GPU'),
-    caption: trans.__('The others run in the notebook; each says where it ran and why'),
+    caption: trans.__('The others run in the notebook; a cell on the GPU says why'),
     isToggleable: true,
     isToggled: () => actions.link()?.state?.cells === 'auto',
     isEnabled: () => (actions.link()?.state ?? null) !== null,
