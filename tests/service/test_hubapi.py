@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import ssl
 from pathlib import Path
+from typing import Any
 
 import pytest
+from jupyterhub.services.auth import HubOAuth
 from jupyterhub.utils import make_ssl_context
 
 from gpulease.service.hubs.api import HubAPI, HubServer, HubUnreachableError
 from gpulease.service.hubs.auth import ServiceOAuth
+from tests.helpers import wait_for_async
 from tests.service.kit import Hub, hub_api
 
 
@@ -137,6 +140,36 @@ async def test_an_encrypted_hub_is_asked_with_the_services_certificate(
         for wrong in (None, tls(other, hubs["authority"]), tls(own, other["authority"])):
             with pytest.raises(HubUnreachableError):
                 await HubAPI(hub.url, "t", tls=wrong).servers("stu")
+
+
+async def test_guessed_tokens_keep_nobody_out_whom_the_hub_knows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """More guesses than there are turns wait for a hub that takes its time over each."""
+    guessed, over = [], asyncio.Event()
+
+    async def hub(self: object, method: str, url: str, **options: Any) -> dict[str, str] | None:
+        token = options["headers"]["Authorization"]
+        if "guess" not in token:
+            return {"name": token}
+        guessed.append(token)
+        await over.wait()
+        return None
+
+    monkeypatch.setattr(HubOAuth, "_api_request", hub)
+    auth = ServiceOAuth(parent=None, api_token="own", api_url="http://127.0.0.1:1/hub/api")
+
+    async def ask(token: str) -> Any:
+        return await auth.user_for_token(token, use_cache=False, sync=False)
+
+    assert await ask("ann")
+    guesses = [asyncio.create_task(ask(f"guess {number}")) for number in range(100)]
+    await wait_for_async(lambda: guessed, 30, "the hub to be asked about guesses")
+    async with asyncio.timeout(30):
+        assert await ask("ann")
+    over.set()
+    assert await asyncio.gather(*guesses) == [None] * 100
+    assert len(guessed) == 100
 
 
 @pytest.mark.parametrize("at_once", [1, 10, 300])

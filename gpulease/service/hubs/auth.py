@@ -9,6 +9,7 @@ and ``Askers.prove``.  Refuses to know HTTP handlers and leases.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -31,6 +32,8 @@ CACHE_SECONDS = 30
 #: Tokens about which the hub is asked at once: fewer than the 10 requests that tornado's client has
 #: on their way, for those that wait there are timed out.
 _AT_ONCE = 8
+#: And about tokens that it recognised before; of so many that is remembered.
+_OF_KNOWN, _KNOWN_MAX = 4, 50_000
 
 RESTART_ONCE = "Restart your server once: it was started before GPUs were offered here."
 
@@ -189,15 +192,26 @@ class ServiceOAuth(HubOAuth):
     The parent reads ``?token=`` on websockets even where tokens in addresses are off, and an
     address ends in access logs.  It asks the hub about any number of tokens at once: when thousands
     of notebooks come back to a service that was restarted, none of them had an answer in time.
+    Tokens that the hub has recognised before have turns of their own: guessed ones keep nobody out.
     """
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self._turns = asyncio.Semaphore(_AT_ONCE)
+        self._turns_of_known = asyncio.Semaphore(_OF_KNOWN)
+        self._known: dict[bytes, None] = {}  # digests of recognised tokens, the newest last
 
     async def _api_request(self, *args: Any, **options: Any) -> Any:
-        async with self._turns:
-            return await super()._api_request(*args, **options)
+        token = str(options.get("headers", {}).get("Authorization", ""))
+        digest = hashlib.sha256(token.encode()).digest()
+        async with self._turns_of_known if digest in self._known else self._turns:
+            found = await super()._api_request(*args, **options)
+        self._known.pop(digest, None)
+        if found is not None:
+            self._known[digest] = None
+            if len(self._known) > _KNOWN_MAX:
+                del self._known[next(iter(self._known))]
+        return found
 
     @default("cache_max_age")
     def _cache_max_age(self) -> int:
