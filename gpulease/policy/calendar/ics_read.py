@@ -96,6 +96,17 @@ def from_ics(text: str, now: datetime, zone: str = "") -> Read:
     calendar = _calendar(text)
     if zone:
         zone_of(zone)
+    try:
+        return _read(calendar, now, zone)
+    except GPULeaseError:
+        raise
+    except Exception as error:  # the library takes lines of any form, and raises when they are used
+        raise _bad(
+            "The calendar cannot be read: a line of it has not the form that it must have."
+        ) from error
+
+
+def _read(calendar: Any, now: datetime, zone: str) -> Read:
     whole = str(calendar.get("X-WR-TIMEZONE", ""))
     reading = _Reading(Zones(calendar, now), now, whole if known_zone(whole) else zone)
     events = _newest(calendar.walk("VEVENT"))

@@ -1,8 +1,11 @@
 """Calendars as Google, Outlook and Apple write them: what is read, and what is left out."""
 
+import contextlib
 from datetime import UTC, datetime
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gpulease.errors import GPULeaseError
 from gpulease.policy.calendar.ics_read import MAX_EVENTS, MAX_READ, from_ics
@@ -250,3 +253,24 @@ def test_a_calendar_of_thousands_of_events_is_refused_before_it_is_read():
     with pytest.raises(GPULeaseError, match=f"with {MAX_READ + 1} events") as caught:
         from_ics(calendar(*events).replace("END:VCALENDAR", "no calendar"), NOW)
     assert caught.value.next_step == "Export a shorter time."
+
+
+_NAMES = (
+    "UID", "SEQUENCE", "LAST-MODIFIED", "DTSTAMP", "RECURRENCE-ID", "DTSTART", "DTEND", "DURATION",
+    "RRULE", "EXDATE", "STATUS", "SUMMARY", "RECURRENCE-ID;TZID=Asia/Tokyo", "DTSTART;VALUE=DATE",
+    "X-MICROSOFT-CDO-ALLDAYEVENT",
+)  # fmt: skip
+_VALUES = (
+    "one", "x", "", "1", "-1", "99999999999999999999", "00010101T000000", "99991231T235959Z",
+    "20261130T140000", "20261130", "PT2H", "P-1D", "FREQ=WEEKLY", "FREQ=WEEKLY;COUNT=x", "TRUE",
+    "20261130T140000,zzz",
+)  # fmt: skip
+_LINES = st.tuples(st.sampled_from(_NAMES), st.sampled_from(_VALUES)).map(":".join)
+
+
+@given(st.lists(st.lists(_LINES, max_size=8), min_size=1, max_size=3))
+def test_a_calendar_of_any_lines_is_read_or_refused_in_words(events: list[list[str]]) -> None:
+    """Two events of one name, for only those are compared by what they say of their versions."""
+    text = calendar(*("\n".join(["UID:same", *lines]) for lines in events))
+    with contextlib.suppress(GPULeaseError):
+        from_ics(text, NOW, "UTC")
