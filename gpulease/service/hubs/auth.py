@@ -8,8 +8,6 @@ and ``Askers.prove``.  Refuses to know HTTP handlers and leases.
 
 from __future__ import annotations
 
-import asyncio
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -19,6 +17,7 @@ from traitlets import default
 
 from gpulease.errors import GPULeaseError
 from gpulease.hub_names import ONE_HUB, HubNames
+from gpulease.token_turns import TokenTurns
 
 SCOPE_REQUEST = "custom:gpulease:request"
 SCOPE_RESERVE = "custom:gpulease:reserve"
@@ -32,8 +31,8 @@ CACHE_SECONDS = 30
 #: Tokens about which the hub is asked at once: fewer than the 10 requests that tornado's client has
 #: on their way, for those that wait there are timed out.
 _AT_ONCE = 8
-#: And about tokens that it recognised before; of so many that is remembered.
-_OF_KNOWN, _KNOWN_MAX = 4, 50_000
+#: And about tokens that it recognised before.
+_OF_KNOWN = 4
 
 RESTART_ONCE = "Restart your server once: it was started before GPUs were offered here."
 
@@ -197,21 +196,12 @@ class ServiceOAuth(HubOAuth):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self._turns = asyncio.Semaphore(_AT_ONCE)
-        self._turns_of_known = asyncio.Semaphore(_OF_KNOWN)
-        self._known: dict[bytes, None] = {}  # digests of recognised tokens, the newest last
+        self._turns = TokenTurns(_AT_ONCE, _OF_KNOWN)
 
     async def _api_request(self, *args: Any, **options: Any) -> Any:
         token = str(options.get("headers", {}).get("Authorization", ""))
-        digest = hashlib.sha256(token.encode()).digest()
-        async with self._turns_of_known if digest in self._known else self._turns:
-            found = await super()._api_request(*args, **options)
-        self._known.pop(digest, None)
-        if found is not None:
-            self._known[digest] = None
-            if len(self._known) > _KNOWN_MAX:
-                del self._known[next(iter(self._known))]
-        return found
+        ask = super()._api_request
+        return await self._turns.ask(token, lambda: ask(*args, **options))
 
     @default("cache_max_age")
     def _cache_max_age(self) -> int:

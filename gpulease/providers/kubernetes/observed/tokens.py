@@ -20,9 +20,12 @@ from gpulease.providers.kubernetes.api.client import (
 from gpulease.providers.kubernetes.observed import pods
 from gpulease.providers.kubernetes.observed.cluster import Cluster
 from gpulease.providers.kubernetes.observed.parts import Part
+from gpulease.token_turns import TokenTurns
 
 #: For whom a token is projected: for the lease service, and nobody else.
 AUDIENCE: Final = "gpulease"
+#: Questions about tokens under way at once; those recognised before have turns of their own.
+_STRANGERS, _OF_KNOWN = 8, 4
 #: The form of every projected token: three parts in base64url.
 _TOKEN = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
 
@@ -42,6 +45,7 @@ class Tokens:
         self._cluster = cluster
         self._account = account
         self._agents = agents
+        self._turns = TokenTurns(_STRANGERS, _OF_KNOWN)
 
     async def pod_of(self, token: str) -> Manifest | None:
         """Return the pod whose token it is, ``None`` where it is none of this service's."""
@@ -75,7 +79,7 @@ class Tokens:
         """Ask whose token it is; what cannot be one bothers nobody."""
         if _TOKEN.fullmatch(token) is None:
             return None
-        return await self._client.review(token, AUDIENCE)
+        return await self._turns.ask(token, lambda: self._client.review(token, AUDIENCE))
 
     async def _pod(self, who: TokenIdentity) -> Manifest | None:
         """Return the very pod of a token; our copy may not show a new one yet."""
