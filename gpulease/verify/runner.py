@@ -184,7 +184,10 @@ class _Kernel:
             GPULeaseError: ``verify_failed`` with what the kernel says.
         """
         cell = self.silent("%gpu connect local")
-        text = "".join(m["content"].get("text", "") for m in cell.messages)
+        text = "".join(
+            m["content"].get("data", {}).get("text/plain", "") or m["content"].get("text", "")
+            for m in cell.messages
+        )
         match = _PID.search(text)
         if match is None:
             why = cell.reply.get("evalue") or text.strip() or "it says nothing"
