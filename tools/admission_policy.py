@@ -23,6 +23,7 @@ PATTERNS = {
     "resource": gpu_names.RESOURCE,
     "nodeKey": gpu_names.NODE_KEY,
     "nodeValue": gpu_names.NODE_VALUE,
+    "noGpu": gpu_names.NO_GPU,
     "variable": gpu_names.VARIABLE,
     "note": gpu_names.NOTE,
     "runtime": gpu_names.RUNTIME,
@@ -38,9 +39,9 @@ def _list(words: Iterable[str]) -> str:
     return "[" + ", ".join(f"'{each}'" for each in words) + "]"
 
 
-OFF = _list(gpu_names.OFF)
 #: What is left of the lines of a pod after those of the three lists.
-NOT_LISTED = """variables.lines.split('\\n').filter(l, l != '' && !l.matches(variables.listed)
+NOT_LISTED = """variables.lines.split('\\n').filter(l, l != ''
+&& (!l.matches(variables.listed) || l.matches(variables.nodeValue))
 && !l.matches(variables.usual) && !l.matches(variables.allow))"""
 
 
@@ -127,12 +128,15 @@ def _line(*parts: str) -> str:
 
 
 def _is_known(line: str) -> str:
-    lists = ("listed", "usual", "allow")
-    return "(" + " || ".join(f"({line}).matches(variables.{each})" for each in lists) + ")"
+    listed, usual, allow, gpu = (
+        f"({line}).matches(variables.{each})" for each in ("listed", "usual", "allow", "nodeValue")
+    )
+    # A star of the list stands for no GPU's name.
+    return f"({usual} || {allow} || {listed} && !{gpu})"
 
 
 def _away(key: str, value: str) -> str:
-    return f"({value}.lowerAscii() in {OFF} && {key}.matches(variables.nodeKey))"
+    return f"({key} + '=' + {value}).matches(variables.noGpu)"
 
 
 def _key(at: str, row: guard_list.Row) -> str:

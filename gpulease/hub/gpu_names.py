@@ -75,6 +75,8 @@ NODE_VALUE: Final = (
 #: A variable by which a container runtime gives devices to a container that asked for none.
 VARIABLE: Final = (
     r"^[A-Z0-9_]+_VISIBLE_DEVICES$|^NVIDIA_MIG_(CONFIG|MONITOR)_DEVICES$|^NVIDIA_IMEX_CHANNELS$"
+    # Docker Swarm's, which the NVIDIA runtime reads as NVIDIA_VISIBLE_DEVICES if so configured.
+    r"|^DOCKER_RESOURCE_"
 )
 #: Variables that match but only choose among devices that a process can already see.
 CHOOSING: Final = frozenset(
@@ -94,14 +96,20 @@ OF_OTHER_VENDORS: Final = (
 )
 #: Annotations and labels by which an injector, a sharing layer or a runtime gives devices.
 NOTE: Final = (
-    rf"(?i)^({_DOMAINS})([./]|$)|(^|\.)cdi\.k8s\.io/|^cdi-devices\.|\.nri\.io/"
-    r"|^devices\.noderesource\.dev/|^devices\.gke\.io/|^io\.kubernetes\.cri-o\.devices"
-    r"|^io\.katacontainers\..*(vfio|pcie)|^gpu-(fraction|memory|compute|limit|request)|^runai-gpu"
-    r"|^hami\.io/|^aliyun\.com/gpu|^scheduler\.framework\.gpushare|^aliyun_com_gpu"
+    # NRI plugins read their keys bare, for the pod, and for one container.
+    rf"(?i)^({_DOMAINS})([./]|$)|(^|\.)((cdi\.k8s|nri)\.io|noderesource\.dev)(/|$)"
+    r"|^((cdi-)?devices|mounts)\.|^io\.kubernetes\.cri-o\.(devices|platformruntimepath)"
+    r"|^platform-runtime-path\.crio\.io"
+    r"|^gpu-(fraction|memory|compute|limit|request)|^runai-gpu"
+    r"|^hami\.io/|^scheduler\.framework\.gpushare|^aliyun_com_gpu"
+    r"|^([a-z0-9.-]+\.)?(aliyun|alibabacloud|tencent|tencentcloud|baidu|volcengine)\.com/.*(gpu|cuda)"
     r"|^volcano\.sh/(v?gpu|vnpu|numa)|^bitfusion|koordinator\.sh/(gpu|device)"
     r"|^resource\.kubernetes\.io/admin-access$"
-    # gVisor's own way to the driver, and injectors that write whatever they are told into the pod.
-    r"|^dev\.gvisor\..*(nv|tpu)proxy|^inject\.istio\.io/templates$|^proxy\.istio\.io/overrides$"
+    # What changes a runtime's own files, programs, mounts or flags on the node.
+    r"|^dev\.gvisor\.|^run\.oci\.(hooks|handler|seccomp|pidfd)"
+    r"|^io\.katacontainers\..*(vfio|pcie|iommu|path|daemon|kernel|image|initrd|firmware|file_)"
+    # Injectors that write any text they get into the pod.
+    r"|^inject\.istio\.io/templates$|^proxy\.istio\.io/overrides$"
     r"|^sidecar\.istio\.io/userVolume|^vault\.hashicorp\.com/agent-(init-)?json-patch$"
 )
 #: Such notes that ask for nothing: HAMi is told to keep away, istio brings its own sidecar.
@@ -109,7 +117,7 @@ HARMLESS_NOTES: Final = ("hami.io/webhook=ignore", "inject.istio.io/templates=si
 #: A runtime that puts devices into containers, and a scheduler that hands them out.
 RUNTIME: Final = rf"(?i)nvidia|amd|habana|ascend|{_WORD}"
 SCHEDULER: Final = (
-    r"(?i)(^|[^a-z])(kai|runai|run-ai|hami|4pd|nvshare|volcano|v?gpu|gpushare)([^a-z]|$)"
+    rf"(?i)nvidia|{_WORD}|(^|[^a-z])(kai|runai|run-ai|hami|4pd|nvshare|volcano)([^a-z]|$)"
 )
 #: A path of the node at which devices, the lists and sockets that give them out, or the node
 #: itself is found: who writes its programs or its configuration has its devices.
@@ -139,7 +147,13 @@ CAPABILITY: Final = (
 VOID: Final = frozenset({"", "void", "none"})
 #: With which a label says that there is none.
 OFF: Final = ("false", "0", "no", "none", "off", "disabled")
-_ZERO: Final = re.compile(r"^[+-]?0*(\.0*)?([eE][+-]?\d+|[a-zA-Z]*)$")
+#: The labels that say so.  These keys alone: GPU feature discovery sets others, such as
+#: ``nvidia.com/mig.capable=false``, on nodes with GPUs only.
+NO_GPU: Final = (
+    r"^(gpu|has-gpu|accelerator|nvidia\.com/gpu(\.present)?|amd\.com/gpu)"
+    rf"=(?i:{'|'.join(OFF)})$"
+)
+_ZERO: Final = re.compile(r"[+-]?0*(\.0*)?([eE][+-]?\d+|[a-zA-Z]*)")
 
 
 def is_resource(name: str) -> bool:
@@ -149,24 +163,19 @@ def is_resource(name: str) -> bool:
 
 def is_zero(quantity: object) -> bool:
     """Whether a resource quantity asks for nothing."""
-    return _ZERO.match(str(quantity)) is not None
+    return _ZERO.fullmatch(str(quantity)) is not None
 
 
 def is_gpu_node(key: str, value: str = "") -> bool:
     """Whether a node label or taint marks nodes with GPUs; ``gpu: "false"`` does not."""
-    if says_none(value):
+    if says_none(key, value):
         return False
-    return is_gpu_key(key) or re.search(NODE_VALUE, value) is not None
+    return any(re.search(*each) for each in ((NODE_KEY, key), (NODE_VALUE, value)))
 
 
-def is_gpu_key(key: str) -> bool:
-    """Whether a node label or taint of this key speaks of GPUs."""
-    return re.search(NODE_KEY, key) is not None
-
-
-def says_none(value: str) -> bool:
-    """Whether a label's value says that there is no GPU: ``gpu: "false"``."""
-    return value.lower() in OFF
+def says_none(key: str, value: str) -> bool:
+    """Whether a node's label says that there is no GPU: ``gpu: "false"``."""
+    return re.fullmatch(NO_GPU, f"{key}={value}") is not None
 
 
 def gives_devices(variable: str, value: object) -> bool:

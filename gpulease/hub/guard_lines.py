@@ -98,7 +98,7 @@ def _keys(row: Row, value: Any) -> Written:
 
 def _pairs(row: Row, value: Any) -> Written:
     for key, other in mapping(value).items():
-        if not _away(key, text(other)):
+        if not gpu_names.says_none(key, text(other)):
             yield (key,), (f"{row.kind} {key}={text(other)}",)
 
 
@@ -150,13 +150,8 @@ def _condition(given: Mapping[str, Any]) -> Iterator[str]:
         yield key
         return
     for value in map(text, values):
-        if sign != "=" or not _away(key, value):
+        if sign != "=" or not gpu_names.says_none(key, value):
             yield f"{key}{sign}{value}"
-
-
-def _away(key: str, value: str) -> bool:
-    """Whether ``key=value`` is on nodes that say of themselves to have no GPU."""
-    return gpu_names.says_none(value) and gpu_names.is_gpu_key(key)
 
 
 def _chosen(term: Mapping[str, Any]) -> Sequence[str]:

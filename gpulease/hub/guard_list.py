@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Literal
 
+from gpulease.hub import gpu_names
 from gpulease.hub.guard_usual import USUAL
 
 CONTAINERS: Final = ("initContainers", "containers", "ephemeralContainers")
@@ -79,9 +80,15 @@ ROWS: Final[tuple[Row, ...]] = (
     Row("pod", f"{_PODS}.{_PREFERRED}[].podAffinityTerm", "term"),
 )
 
-#: What every server may have, by kind; ``*`` stands for anything.
+#: What every server may have, by kind: ``{a,b}`` stands for one of these words.  A star stands for
+#: any name that the site chose (a zone, the chart's release) and that names no GPU.
 LISTED: Final[Mapping[str, tuple[str, ...]]] = {
-    "resource": ("cpu", "memory", "ephemeral-storage", "hugepages-*"),
+    "resource": (
+        "cpu",
+        "memory",
+        "ephemeral-storage",
+        "hugepages-{64Ki,1Mi,2Mi,32Mi,512Mi,1Gi,2Gi,16Gi}",
+    ),
     "volume": (
         *("emptyDir", "configMap", "secret", "projected", "downwardAPI", "image"),
         *("persistentVolumeClaim", "ephemeral", "nfs", "cephfs", "glusterfs", "azureFile"),
@@ -93,19 +100,21 @@ LISTED: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "procMount": ("Default",),
     # Kubernetes' own, and the Zero to JupyterHub chart's, which begin with the release's name.
-    "schedulerName": ("default-scheduler", "*user-scheduler"),
+    "schedulerName": ("default-scheduler", "{,*-}user-scheduler"),
     "priorityClassName": ("*-default-priority",),
     "serviceAccountName": ("default",),
     "node": (
-        *("kubernetes.io/os=*", "kubernetes.io/arch=*", "hub.jupyter.org/node-purpose=user"),
+        "kubernetes.io/os={linux,windows}",
+        "kubernetes.io/arch={amd64,arm,arm64,ppc64le,riscv64,s390x}",
+        "hub.jupyter.org/node-purpose=user",
         *("topology.kubernetes.io/zone=*", "topology.kubernetes.io/region=*"),
     ),
     "toleration": (
         *("hub.jupyter.org/dedicated=user", "hub.jupyter.org_dedicated=user"),
         *("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"),
-        "node.kubernetes.io/*-pressure",
+        "node.kubernetes.io/{memory,disk,pid}-pressure",
     ),
-    "spread": ("kubernetes.io/hostname", "topology.kubernetes.io/*"),
+    "spread": ("kubernetes.io/hostname", "topology.kubernetes.io/{zone,region}"),
     "pod": tuple(
         f"{key}={value}"
         for key in ("component", "app.kubernetes.io/component")
@@ -166,14 +175,16 @@ def expression_of(table: Mapping[str, tuple[str, ...]]) -> str:
     return re.sub(r"\\\{(.*?)\\\}", lambda found: f"(?:{found[1].replace(',', '|')})", lines)
 
 
-_SHIPPED: Final = tuple(re.compile(expression_of(each), re.DOTALL) for each in (LISTED, USUAL))
+_LISTED, _USUAL = (re.compile(expression_of(each)) for each in (LISTED, USUAL))
 
 
 def is_listed(line: str) -> bool:
     """Whether every server may have this."""
-    return any(pattern.match(line) is not None for pattern in _SHIPPED)
+    if _USUAL.fullmatch(line) is not None:
+        return True
+    return _LISTED.fullmatch(line) is not None and not gpu_names.is_gpu_node("", line)
 
 
 def allows(patterns: tuple[str, ...], line: str) -> bool:
     """Whether one of the patterns takes the line."""
-    return _compiled(patterns).match(line) is not None
+    return _compiled(patterns).fullmatch(line) is not None

@@ -76,12 +76,13 @@ def _term(path: Path, term: Mapping[str, Any], rules: Rules) -> Iterator[Part]:
 def _leads(key: str, operator: str, values: list[str], rules: Rules) -> bool:
     """Whether a condition on nodes leads to those with GPUs."""
     if operator in {"Gt", "Lt"}:
-        # More than none is some; less than one is none.
-        return rules.is_gpu_node(key) and not (operator == "Lt" and values in (["0"], ["1"]))
+        # Both need the label, which may be 0 on a node with GPUs: ``nvidia.com/gpu.count``.
+        return rules.is_gpu_node(key)
     if operator in _TOWARDS:
         return any(rules.is_gpu_node(key, value) for value in values or [""])
     # Not where it says that there is none: that is where there is one.
-    return operator == "NotIn" and rules.is_gpu_node(key) and any(map(gpu_names.says_none, values))
+    away = any(value.lower() in gpu_names.OFF for value in values)
+    return operator == "NotIn" and away and rules.is_gpu_node(key)
 
 
 def _beside_pods(affinity: Mapping[str, Any], rules: Rules) -> Iterator[tuple[str, Part]]:

@@ -51,11 +51,14 @@ USUAL: Final[Mapping[str, tuple[str, ...]]] = {
         "{blob,file}.csi.azure.com",
         "{nfs,smb}.csi.k8s.io",
         "{cvmfs,eosxd}.csi.cern.ch",
-        "{cephfs.csi.ceph.com,rook-ceph.cephfs.csi.ceph.com,csi.juicefs.com,csi-rclone}",
+        "{cephfs.csi.ceph.com,rook-ceph.cephfs.csi.ceph.com,csi.juicefs.com}",
         "{csi.sharedresource.openshift.io,csi-image.warm-metal.tech}",
     ),
     # What service meshes' init containers need in the pod's own network, in those alone.
-    "capability": ("NET_ADMIN in {istio-init,istio-validation,linkerd-init}",),
+    "capability": (
+        "NET_ADMIN in {istio-init,istio-validation,linkerd-init,consul-connect-inject-init,"
+        "kuma-init}",
+    ),
     "runtimeClassName": ("gvisor",),
     "schedulerName": ("gke.io/optimize-utilization-scheduler",),
     # Accounts that stand for the server towards a cloud.
@@ -83,6 +86,8 @@ USUAL: Final[Mapping[str, tuple[str, ...]]] = {
         "node.kubernetes.io/lifecycle={spot,normal}",
         "{node.kubernetes.io,node-role.kubernetes.io}/spot{,=,=true}",
         "sandbox.gke.io/runtime=gvisor",
+        "iam.gke.io/gke-metadata-server-enabled=true",
+        "2i2c/hub-name={prod,staging}",
     ),
     "toleration": (
         "cloud.google.com/gke-{spot,preemptible}{,=true}",

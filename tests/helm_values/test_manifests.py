@@ -46,6 +46,7 @@ def test_the_guard_and_the_policy_know_gpus_by_the_same_patterns():
         "resource": gpu_names.RESOURCE,
         "nodeKey": gpu_names.NODE_KEY,
         "nodeValue": gpu_names.NODE_VALUE,
+        "noGpu": gpu_names.NO_GPU,
         "variable": gpu_names.VARIABLE,
         "note": gpu_names.NOTE,
         "runtime": gpu_names.RUNTIME,

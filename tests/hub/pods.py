@@ -288,6 +288,18 @@ BAD: list[tuple[str, Change, str]] = [
             ("node.kubernetes.io/instance-type", "a4x-highgpu-4g"),
             ("kubernetes.io/hostname", "node-b200-7"),
             ("kubernetes.io/hostname", "dgx-a100-01"),
+            # "No" of labels that stand on nodes with GPUs only.
+            ("nvidia.com/mig.capable", "false"),
+            ("nvidia.com/mps.capable", "false"),
+            ("nvidia.com/vgpu.present", "false"),
+            ("nvidia.com/gpu.sharing-strategy", "none"),
+            ("nvidia.com/gpu.compute.minor", "0"),
+            ("nvidia.com/gpu.count", "0"),
+            ("nvidia.com/cuda.runtime-version.minor", "0"),
+            ("nvidia.com/gpu.deploy.driver", "false"),
+            ("cloud.google.com/gke-gpu-sharing-strategy", "none"),
+            ("amd.com/gpu.cu-count", "0"),
+            ("gpulease/pool", "none"),
         )
     ),
     ("node_placement", spec(nodeName="anywhere"), "spec.nodeName"),
@@ -311,6 +323,10 @@ BAD: list[tuple[str, Change, str]] = [
             ("gpu.count", "Gt", "0"),
             ("gpu.memory", "Gt", "1"),
             ("gpu.count", "Lt", "9"),
+            ("gpu.count", "Lt", "1"),
+            ("gpu.compute.minor", "Lt", "1"),
+            ("mig.capable", "In", "false"),
+            ("gpu.sharing-strategy", "In", "None"),
         )
     ),
     (
@@ -381,12 +397,24 @@ BAD: list[tuple[str, Change, str]] = [
         spec(tolerations=[{"key": "dedicated", "operator": "Equal", "value": "gpu"}]),
         "spec.tolerations[1]",
     ),
+    (
+        "toleration",
+        spec(tolerations=[{"key": "nvidia.com/mig.capable", "value": "false"}]),
+        "spec.tolerations[1]",
+    ),
+    (
+        "toleration",
+        spec(tolerations=[{"key": "node.kubernetes.io/gpu-pressure", "operator": "Exists"}]),
+        "spec.tolerations[1]",
+    ),
     ("runtime_class", spec(runtimeClassName="nvidia"), "spec.runtimeClassName"),
     ("runtime_class", spec(runtimeClassName="nvidia-cdi"), "spec.runtimeClassName"),
     ("scheduler", spec(schedulerName="kai-scheduler"), "spec.schedulerName"),
     ("scheduler", spec(schedulerName="hami-scheduler"), "spec.schedulerName"),
     ("scheduler", spec(schedulerName="gpushare-schd-extender"), "spec.schedulerName"),
     ("scheduler", spec(schedulerName="volcano"), "spec.schedulerName"),
+    ("scheduler", spec(schedulerName="nvidia-user-scheduler"), "spec.schedulerName"),
+    ("scheduler", spec(schedulerName="gpusharing-user-scheduler"), "spec.schedulerName"),
     # Devices that nobody asked the API server for.
     *(
         (
@@ -407,6 +435,8 @@ BAD: list[tuple[str, Change, str]] = [
             ("NVIDIA_VISIBLE_DEVICES", {"value": " void"}),
             ("NVIDIA_VISIBLE_DEVICES", {"value": "VOID"}),
             ("AWS_NEURON_VISIBLE_DEVICES", {"value": "ALL"}),
+            ("DOCKER_RESOURCE_GPU", {"value": "all"}),
+            ("DOCKER_RESOURCE_NVIDIA-GPU", {"value": "0"}),
         )
     ),
     *(
@@ -502,6 +532,24 @@ BAD: list[tuple[str, Change, str]] = [
             ("annotations", "proxy.istio.io/overrides", "{}"),
             ("annotations", "vault.hashicorp.com/agent-json-patch", "[]"),
             ("annotations", "vault.hashicorp.com/agent-init-json-patch", "[]"),
+            *(
+                ("annotations", f"{kind}.{domain}{rest}", "x")
+                for kind in ("devices", "mounts", "cdi-devices")
+                for domain in ("nri.io", "noderesource.dev")
+                for rest in ("", "/pod", "/container.notebook")
+            ),
+            ("annotations", "devices.gke.io", "x"),
+            ("annotations", "devices.crio.io/pod", "/dev/nvidia0"),
+            ("annotations", "platform-runtime-path.crio.io", "/opt/x"),
+            ("annotations", "dev.gvisor.spec.mount.x.source", "/dev"),
+            ("annotations", "dev.gvisor.spec.rootfs.source", "/"),
+            ("annotations", "io.katacontainers.config_path", "/opt/kata/nvidia-gpu.toml"),
+            ("annotations", "io.katacontainers.config.hypervisor.path", "/usr/bin/x"),
+            ("annotations", "io.katacontainers.config.hypervisor.kernel", "/boot/x"),
+            ("annotations", "run.oci.hooks.stderr", "/dev/x"),
+            ("annotations", "run.oci.handler", "krun"),
+            ("annotations", "tencent.com/predicate-gpu-idx-0", "0"),
+            ("annotations", "aliyun.com/gpu-count", "1"),
         )
     ),
     # What only a lease's pod bears.
@@ -541,8 +589,19 @@ UNLISTED: list[tuple[str, Change, str]] = [
         resources("rdma/hca", "1", "initContainers"),
         "spec.initContainers[1].resources.limits.rdma/hca",
     ),
+    (
+        "resource hugepages-x.example/card",
+        resources("hugepages-x.example/card"),
+        "spec.containers[2].resources.limits.hugepages-x.example/card",
+    ),
     ("hostPath /srv/other", _mounted(hostPath={"path": "/srv//./other"}), "spec.volumes[2]"),
     ("hostPath /tmp/x", _mounted(hostPath={"path": "/tmp/x"}), "spec.volumes[2]"),
+    # Without a volume's own claim the pod says what of the node's plugin is mounted.
+    (
+        "csi csi-rclone",
+        _mounted(csi={"driver": "csi-rclone", "volumeAttributes": {"remote": ":local"}}),
+        "spec.volumes[2]",
+    ),
     ("csi vendor.example", _mounted(csi={"driver": "vendor.example"}), "spec.volumes[2]"),
     ("flexVolume v/x", _mounted(flexVolume={"driver": "v/x"}), "spec.volumes[2]"),
     (
@@ -566,9 +625,20 @@ UNLISTED: list[tuple[str, Change, str]] = [
         {"spec": {"hostUsers": False, **_secured(procMount="Unmasked")["spec"]}},
         "spec.containers[2].securityContext.procMount",
     ),
+    ("runtimeClassName gvisor\n", spec(runtimeClassName="gvisor\n"), "spec.runtimeClassName"),
     ("runtimeClassName kata", spec(runtimeClassName="kata"), "spec.runtimeClassName"),
-    ("schedulerName other", spec(schedulerName="other"), "spec.schedulerName"),
-    ("priorityClassName high", spec(priorityClassName="high"), "spec.priorityClassName"),
+    # A release of the chart may have any name, but for a GPU's.
+    *(
+        (f"{kind} {name}", spec(**{kind: name}), f"spec.{kind}")
+        for kind, name in (
+            ("schedulerName", "other"),
+            ("schedulerName", "otheruser-scheduler"),
+            ("priorityClassName", "high"),
+            ("priorityClassName", "gpu-default-priority"),
+            ("priorityClassName", "h100-default-priority"),
+            ("schedulerName", "a100-user-scheduler"),
+        )
+    ),
     ("serviceAccountName other", spec(serviceAccountName="other"), "spec.serviceAccountName"),
     ("serviceAccountName other", spec(serviceAccount="other"), "spec.serviceAccount"),
     ("node pool=big", spec(nodeSelector={"pool": "big"}), "spec.nodeSelector.pool"),
@@ -606,6 +676,11 @@ UNLISTED: list[tuple[str, Change, str]] = [
     (
         "toleration dedicated=big",
         spec(tolerations=[{"key": "dedicated", "value": "big", "operator": "Equal"}]),
+        "spec.tolerations[1]",
+    ),
+    (
+        "toleration node.kubernetes.io/other-pressure",
+        spec(tolerations=[{"key": "node.kubernetes.io/other-pressure", "operator": "Exists"}]),
         "spec.tolerations[1]",
     ),
     (

@@ -76,7 +76,9 @@ def test_a_clean_pod_is_clean_and_stays_as_it_is():
 @pytest.mark.parametrize(
     "change",
     [
-        spec(nodeSelector={"nvidia.com/gpu.present": "false"}),
+        spec(nodeSelector={"nvidia.com/gpu.present": "False", "amd.com/gpu": "0"}),
+        marked(**{"devices": "3", "nri.io-notes": "x", "dev.gvisors": "x"}),
+        spec(tolerations=[{"key": "node.kubernetes.io/memory-pressure", "operator": "Exists"}]),
         required([expression("nvidia.com/gpu.present", "NotIn", "true")]),
         required([expression("nvidia.com/gpu.present", "In", "false")]),
         preferred(expression("cloud.google.com/gke-accelerator", "DoesNotExist")),
@@ -373,7 +375,7 @@ def test_a_sites_own_image_of_the_network_tools():
         getattr(gpu_names, name)
         for name in (
             *("RESOURCE", "NODE_KEY", "NODE_VALUE", "VARIABLE", "NOTE", "RUNTIME", "SCHEDULER"),
-            *("HOST_PATH", "CAPABILITY", "DEVICE_LIST"),
+            *("HOST_PATH", "CAPABILITY", "DEVICE_LIST", "NO_GPU"),
         )
     ],
 )

@@ -31,6 +31,11 @@ _MESH_CAPABILITIES = {"add": ["NET_ADMIN", "NET_RAW"], "drop": ["ALL"]}
 
 SITES: dict[str, Change] = {
     "GKE, workload identity": spec(serviceAccountName="user-sa", automountServiceAccountToken=True),
+    "GKE, the metadata server": _selects("iam.gke.io/gke-metadata-server-enabled", "true"),
+    "the chart's names by its release": spec(
+        schedulerName="spring-user-scheduler", priorityClassName="spring-default-priority"
+    ),
+    "2i2c, nodes of one hub": _selects("2i2c/hub-name", "prod"),
     "GKE, a node pool": _selects("cloud.google.com/gke-nodepool", "user-pool"),
     "GKE, big memory": _selects(_TYPE, "n2-highmem-16"),
     "GKE, spot": _together(
@@ -88,6 +93,11 @@ SITES: dict[str, Change] = {
             securityContext={"capabilities": _MESH_CAPABILITIES, "runAsUser": 0},
         ),
     },
+    "Consul": container(
+        "initContainers",
+        name="consul-connect-inject-init",
+        securityContext={"capabilities": _MESH_CAPABILITIES},
+    ),
     "linkerd": container(
         "initContainers", name="linkerd-init", securityContext={"capabilities": _MESH_CAPABILITIES}
     ),
