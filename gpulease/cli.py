@@ -11,13 +11,14 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from gpulease import __version__
 from gpulease.commands import database, runs, usage
 from gpulease.companion import cli as companion
 from gpulease.errors import GPULeaseError
 from gpulease.gpus.agent import arguments as agent
+from gpulease.terminal import LINES, plain
 
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001
@@ -65,11 +66,25 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _service(words: list[str]) -> int:
     from gpulease.service.app import main as run_service
 
+    # traitlets parses them with a parser of its own, whose errors repeat them as they are.
+    if odd := next((word for word in words if plain(word, kept=LINES) != word), None):
+        raise GPULeaseError(
+            "bad_option",
+            f"{odd} has characters that command a terminal.",
+            next_step="Write the option without them.",
+        )
     return run_service(words)
 
 
+class _Parser(argparse.ArgumentParser):
+    """Writes out, in its errors, what in an argument would command the terminal."""
+
+    def error(self, message: str) -> NoReturn:
+        super().error(plain(message))
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser: argparse.ArgumentParser = _Parser(
         prog="gpulease",
         description="Ephemeral GPU leases for JupyterHub notebooks: the GPU comes and goes, the"
         " variables stay.",
@@ -373,8 +388,6 @@ def _admin(arguments: argparse.Namespace) -> int:
 
 
 def _complain(text: str) -> None:
-    from gpulease.terminal import LINES, plain
-
     print(f"gpulease: {plain(text, kept=LINES)}", file=sys.stderr)
 
 

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlsplit
 
-from gpulease import __version__
+from gpulease import __version__, terminal
 from gpulease.errors import GPULeaseError
 from gpulease.private_files import UMASK
 from gpulease.protocol import names
@@ -94,7 +94,7 @@ def run(arguments: argparse.Namespace) -> int:
             f"{arguments.file} cannot be written: {error.strerror}.",
             next_step="Name a new file in a folder that you may write.",
         ) from error
-    sys.stdout.write(f"{arguments.file}: read it before you send it.\n")
+    terminal.say(f"{arguments.file}: read it before you send it.")
     return 0
 
 

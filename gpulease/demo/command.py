@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+from gpulease import terminal
 from gpulease.demo import launch, processes
 from gpulease.demo.options import DemoOptions
 from gpulease.private_files import UMASK
@@ -104,7 +105,7 @@ def _run(demo: launch.Demo, options: DemoOptions, *, check: bool) -> int:
         from gpulease.demo.check import check_demo
 
         return check_demo(options, _say)
-    sys.stdout.write(launch.welcome(options))
+    terminal.say(launch.welcome(options).rstrip("\n"))
     sys.stdout.flush()
     demo.wait()
     raise AssertionError("unreachable")
@@ -115,5 +116,5 @@ def _or(value: float | None, default: float) -> float:
 
 
 def _say(text: str) -> None:
-    sys.stdout.write(f"{time.strftime('%H:%M:%S')}  {text}\n")
+    terminal.say(f"{time.strftime('%H:%M:%S')}  {text}")
     sys.stdout.flush()

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from gpulease import terminal
 from gpulease.errors import GPULeaseError
 from gpulease.verify.compare import Finding, Steady, compare, steady
 from gpulease.verify.notebook import CodeCell, read
@@ -151,5 +152,5 @@ def _report(
 
 
 def _say(text: str) -> None:
-    sys.stdout.write(text + "\n")
+    terminal.say(text)
     sys.stdout.flush()
