@@ -317,10 +317,10 @@ async def test_processes_that_nobody_tells_of_are_not_gone(
     plain.probe = NVMLProbe()
     await plain.open()
     lease = lease_on((await plain.provider.devices())[0])
-    assert plain.provider._unused(lease)
+    assert plain.provider._pids_on(lease) == set()
     driver.fail("nvmlDeviceGetComputeRunningProcesses", 3)
     await plain.provider.sample()
-    assert not plain.provider._unused(lease)
+    assert plain.provider._pids_on(lease) is None
 
 
 @pytest.mark.compiler

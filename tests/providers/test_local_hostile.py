@@ -7,12 +7,13 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 import pytest
 
 from gpulease.gpus.base import GPUInfo, Sample
+from gpulease.gpus.simulated import SimulatedProbe
 from gpulease.policy.model import Lease
 from gpulease.process_table import process_table
 from gpulease.protocol import ENV_LEASE
@@ -43,6 +44,24 @@ async def stop(world: LocalWorld, lease: Lease, seconds: float = 0) -> None:
     world.now += seconds
     await observed(world, lease)
     await world.provider.stop(ended(lease))
+
+
+@dataclass
+class Card:
+    """A driver with one card, that lists these processes."""
+
+    pids: tuple[int, ...] | None = ()
+    gap: str = ""
+    problem = ""
+
+    def inventory(self) -> list[GPUInfo]:
+        return [GPUInfo("GPU-1", 0, "Card", 2**30, simulated=False)]
+
+    def sample(self) -> list[Sample]:
+        return [Sample("GPU-1", datetime.now(UTC), 0.0, pids=self.pids, gap=self.gap)]
+
+    def close(self) -> None:
+        """Nothing to give back."""
 
 
 @pytest.fixture
@@ -162,9 +181,15 @@ async def test_the_mark_counts_under_the_account_of_the_leases_server_only(
 async def test_what_cannot_be_ended_puts_its_device_out_of_service_until_it_has_ended(
     world: LocalWorld, hidden: None, caplog: pytest.LogCaptureFixture, put_back: bool
 ) -> None:
+    world.probe = card = Card()
+    await world.open()
     lease = await start(world)
     bound = await asyncio.to_thread(world.spawn, "")
-    world.provider.report(named(lease, bound.pid))
+    card.pids = (bound.pid,)
+    await world.provider.sample()
+    # The driver does not list the second one: it is somebody else's.
+    other = await asyncio.to_thread(world.spawn, "")
+    world.provider.report(named(lease, bound.pid, other.pid))
     assert not world.provider.put_back(lease.id), "it is not over"
     await stop(world, lease, 11)
     assert (await observed(world, lease)).left == ()
@@ -183,23 +208,63 @@ async def test_what_cannot_be_ended_puts_its_device_out_of_service_until_it_has_
         await asyncio.to_thread(bound.wait)
     assert await observed(world, lease) is None
     device = (await world.provider.devices())[0]
-    assert (device.healthy, device.occupied_by) == (True, None)
+    assert (device.healthy, device.occupied_by) == (True, "foreign"), "the driver still lists it"
 
 
-class Card:
-    """A driver with one card, that lists these processes."""
+@pytest.mark.parametrize("stopped", [False, True])
+@pytest.mark.parametrize(
+    ("probe", "pids", "gap"),
+    [
+        (SimulatedProbe, (), ""),
+        (Card, (), ""),
+        (Card, (2**22 + 1,), ""),
+        (Card, None, ""),
+        (Card, (), "no_permission"),
+    ],
+    ids=["simulated", "unused", "used by another", "not told", "a gap"],
+)
+async def test_hidden_processes_of_the_services_own_account_hold_no_device(
+    world: LocalWorld,
+    hidden: None,
+    probe: type[Card | SimulatedProbe],
+    pids: tuple[int, ...] | None,
+    gap: str,
+    stopped: bool,
+) -> None:
+    """In a sandbox even root may not look into the system's processes."""
+    world.probe = SimulatedProbe(1) if probe is SimulatedProbe else Card(pids, gap)
+    await world.open()
+    lease = await start(world)
+    other = await asyncio.to_thread(world.spawn, "")
+    everybody = named(lease, *range(1, 1001), other.pid, account=os.geteuid())
+    world.provider.report(everybody)
+    world.link.states[lease.id] = LinkState(lease.attempt, connected=False, pid=other.pid)
+    if stopped:
+        await world.provider.stop(ended(lease))
+    seen = await observed(world, lease)
+    assert seen is None if stopped else seen.gone
+    assert not process_is_gone(other.pid)
 
-    pids: tuple[int, ...] = ()
-    problem = ""
 
-    def inventory(self) -> list[GPUInfo]:
-        return [GPUInfo("GPU-1", 0, "Card", 2**30, simulated=False)]
-
-    def sample(self) -> list[Sample]:
-        return [Sample("GPU-1", datetime.now(UTC), 0.0, pids=self.pids)]
-
-    def close(self) -> None:
-        """Nothing to give back."""
+@pytest.mark.parametrize(
+    ("listed", "stopped", "held"),
+    [(None, True, True), ((), True, False), ((), False, True), (None, False, True)],
+)
+async def test_a_hidden_process_of_the_servers_account_counts_until_the_driver_says_otherwise(
+    world: LocalWorld, hidden: None, listed: tuple[int, ...] | None, stopped: bool, held: bool
+) -> None:
+    if not is_root():
+        pytest.skip("not root: a process of another account cannot be started")
+    world.probe = card = Card()
+    card.pids = listed
+    await world.open()
+    lease = await start(world)
+    companion = await asyncio.to_thread(world.spawn, "", user=NOBODY)
+    world.provider.report(named(lease, companion.pid, account=NOBODY))
+    if stopped:
+        await world.provider.stop(ended(lease))
+    seen = await observed(world, lease)
+    assert (seen is not None and not seen.gone) is held
 
 
 async def test_a_named_process_that_the_driver_does_not_list_holds_no_device_for_long(

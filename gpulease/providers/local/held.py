@@ -3,9 +3,10 @@
 Two kinds of processes count.  *Proved* ones carry the lease's mark, or descend from one that does,
 under the account of the lease's own notebook server: they are ended when the lease is over.
 *Claimed* ones were only named by that server or by the supervisor, and the service may not look
-into them: they hold the device for a while and are never ended.  A process that it may look into is
-the lease's by its mark or not at all: whoever names one is a student's program, and may name what
-belongs to somebody else, such as the hub's proxy where all share one account.
+into them: they are never ended, and hold the device while the driver says that they are on it.  A
+process that it may look into is the lease's by its mark or not at all: whoever names one is a
+student's program, and may name what belongs to somebody else, such as the hub's proxy where all
+share one account.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import logging
 import os
 import pwd
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from gpulease.policy.model import Lease
@@ -80,6 +81,20 @@ class Held:
             return set()
         own = processes.of_account(found, self.owner)
         return processes.of_account(own | processes.below(own, table), self.owner)
+
+    def holding(self, shown: Collection[int] | None) -> set[Process]:
+        """Return the processes that show that something of the lease is left.
+
+        A claimed process of the service's own account is hidden by a sandbox or by itself, and
+        may be anybody's.  One of the server's account is at least the same person's: it counts as
+        a sign of life until the lease is stopped, and where the driver does not tell.
+
+        Args:
+            shown: ids on the lease's devices as the driver says, ``None`` where it does not tell.
+        """
+        if self.owner != os.geteuid() and (self.stopping_since is None or shown is None):
+            return self.proved | self.claimed
+        return self.proved | {each for each in self.claimed if each.pid in (shown or ())}
 
     def end(self) -> int:
         """Send SIGKILL to the proved processes; return to how many."""

@@ -38,6 +38,7 @@ from gpulease.protocol.reports import Activity
 from gpulease.providers.base import LinkState, SupervisorLink, SupervisorReport
 from gpulease.providers.local import processes
 from gpulease.providers.local.held import Held
+from gpulease.providers.local.processes import Process
 from gpulease.providers.local.tokens import is_token_of, lease_token
 
 log = logging.getLogger(__name__)
@@ -282,9 +283,8 @@ class LocalProvider:
     def _look(self, held: Held) -> Observed:
         lease, link, now = held.lease, self._link_of(held), self._clock()
         connected = link is not None and link.connected
-        left = connected or bool(held.proved)
-        if held.claimed and not (self._overdue(held) and self._unused(lease)):
-            left = True
+        holding = held.holding(self._pids_on(lease))
+        left = connected or bool(holding)
         if left:
             held.ran, held.shown_at = True, now
         report = held.report
@@ -301,14 +301,14 @@ class LocalProvider:
             gone=not left and (held.stopping_since is not None or (ended and held.ran) or lost),
             drained=link.drained if link else "",
             in_use=link.in_use if link else False,
-            left=_pids(held) if left and self._is_stuck(held) else (),
+            left=_pids(holding) if left and self._is_stuck(held, holding) else (),
         )
 
     def _overdue(self, held: Held) -> bool:
         since = held.stopping_since
         return since is not None and self._clock() - since >= self._kill_after
 
-    def _is_stuck(self, held: Held) -> bool:
+    def _is_stuck(self, held: Held, holding: set[Process]) -> bool:
         """Tell whether the service has done what it can to end a lease, and say so once."""
         since = held.stopping_since
         if since is None or self._clock() - since < self._kill_after + _STUCK_AFTER:
@@ -317,16 +317,25 @@ class LocalProvider:
             held.told = True
             log.error(
                 "processes %s outlive their lease and the service may not end them: its device is "
-                "out of service until they have ended, or an admin puts it back", _pids(held),
+                "out of service until they have ended, or an admin puts it back", _pids(holding),
                 extra={"lease": held.lease.id, "user": held.lease.user, "reason": "stuck"},
             )  # fmt: skip
         return True
 
-    def _unused(self, lease: Lease) -> bool:
-        """Tell whether the driver says that no process uses the lease's devices."""
-        samples = [self._samples.get(cards.card_of(uuid)) for uuid in lease.devices]
-        real = not any(info.simulated for info in self._infos.values())
-        return real and all(each and not each.gap and each.pids == () for each in samples)
+    def _pids_on(self, lease: Lease) -> set[int] | None:
+        """Return who uses the lease's devices; ``None`` where the driver does not tell.
+
+        Nobody is on a simulated device.
+        """
+        found: set[int] = set()
+        for card in map(cards.card_of, lease.devices):
+            info, sample = self._infos.get(card), self._samples.get(card)
+            if info is not None and info.simulated:
+                continue
+            if sample is None or sample.gap or sample.pids is None:
+                return None
+            found.update(sample.pids)
+        return found
 
     def _holders(self) -> Mapping[str, Mapping[str, Held]]:
         """Return, by the card, the leases that hold it or parts of it."""
@@ -360,8 +369,8 @@ class LocalProvider:
                 self._probe.release(uuid)
 
 
-def _pids(held: Held) -> tuple[int, ...]:
-    return tuple(sorted(process.pid for process in held.proved | held.claimed))
+def _pids(holding: set[Process]) -> tuple[int, ...]:
+    return tuple(sorted(process.pid for process in holding))
 
 
 def _name(info: GPUInfo, *, by_index: bool) -> str:
