@@ -1,6 +1,7 @@
 """``gpulease support-bundle``: what somebody needs who helps, in one file without a secret.
 
-What is shown is named here: variables and settings of which it is known that they are no secret.
+What is shown is named here: variables and settings of which it is known that they are no secret,
+and of an address in them scheme, host, port and path.
 Whatever else the process, its files and its settings hold may be one, however it is called: every
 text is searched for each of them before it is written.  No name of a person is asked for.
 """
@@ -18,13 +19,13 @@ import sys
 import tarfile
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from gpulease import __version__, terminal
 from gpulease.errors import GPULeaseError
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 #: Variables and settings whose values are never written, and are searched for everywhere.
 _SECRET_NAMES: Final = re.compile(
-    r"(?i).*(TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|DATABASE_URL|COOKIE|WEBHOOK|KEYS?$).*"
+    r"(?i).*(TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|DATABASE_URL|COOKIE|WEBHOOK|SMTP_USER|KEYS?$).*"
 )
 #: Anything shorter is searched for in no text: a word of a sentence would be cut out.
 _SHORTEST: Final = 6
@@ -59,9 +60,18 @@ _EVERY_SHELL: Final = re.compile(
 _NO_SECRET: Final = re.compile(
     r"[\d.:,%-]+|(/[^:]*)(:/[^:]*)*|gpulease|jupyterhub|kubernetes|localhost"
 )
-#: The classes of the configuration whose settings are known, and of those what holds variables.
+#: The classes of the configuration whose settings are known.
 _CLASSES: Final = ("GPULeaseService", "KubernetesSettings")
-_VARIABLES: Final = "environment"
+#: Of what is shown: a scheme, and an image's digest behind its name.
+_SCHEME: Final = re.compile(r"[\w+.-]+://")
+_DIGEST: Final = re.compile(r"@sha\d+:[0-9a-f]+$")
+_MAIL_ADDRESS: Final = re.compile(r"[^\s@:/]+@[^\s@:/]+")
+#: What ends an address's path: none of what follows is shown.
+_AFTER_PATH: Final = re.compile(r"[?#;&]")
+#: What is shown of a further hub.
+_HUB: Final = (
+    "api_url", "token_env", "token_file", "prefix", "namespaces", "trusted_servers",
+)  # fmt: skip
 _SECONDS: Final = 10.0
 _REMOVED: Final = "[removed]"
 
@@ -150,7 +160,7 @@ def secrets_of(environment: Mapping[str, str], settings: Mapping[str, Any]) -> s
     """Return every secret that this process may know, with the passwords inside addresses."""
     found = set()
     for name, value in (*environment.items(), *_leaves(settings)):
-        found |= _passwords(value)
+        found |= _hidden_in(value)
         if name == "token_env":  # a further hub's, whatever its variable is called
             found.add(environment.get(value, "").strip())
         elif _SECRET_NAMES.fullmatch(name):
@@ -163,19 +173,11 @@ def secrets_of(environment: Mapping[str, str], settings: Mapping[str, Any]) -> s
 
 def _maybe(environment: Mapping[str, str], settings: Mapping[str, Any]) -> Iterator[str]:
     """Yield what may be a secret for nobody knows what it is."""
-    shown = {value for name, value in environment.items() if _is_shown(name)}
-    unknown = [
-        *((name, value) for name, value in environment.items() if not _is_shown(name)),
-        *(leaf for name in settings if name not in _CLASSES for leaf in _leaves(settings[name])),
-        *(
-            leaf
-            for name in _CLASSES
-            for leaf in _leaves(settings.get(name, {}).get(_VARIABLES, {}))
-        ),
-    ]
-    for name, value in unknown:
-        plain = _EVERY_SHELL.fullmatch(name) or _NO_SECRET.fullmatch(value) or value in shown
-        if len(value) >= _MAYBE and not plain:
+    plain = {value for name, value in environment.items() if _is_shown(name)}
+    plain |= {value for _, value in _leaves(_settings(settings))}
+    for name, value in (*environment.items(), *_leaves(settings)):
+        known = _EVERY_SHELL.fullmatch(name) or _NO_SECRET.fullmatch(value) or value in plain
+        if len(value) >= _MAYBE and not known:
             yield value
 
 
@@ -206,19 +208,48 @@ def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
 
 
 def without(text: str, secrets: Iterable[str]) -> str:
-    """Return a text without these secrets, as they are and as JSON writes them."""
+    """Return a text without these secrets, as they are and as JSON writes them.
+
+    Logins and queries of addresses are removed, too.
+    """
     for secret in secrets:
         text = text.replace(secret, _REMOVED).replace(json.dumps(secret)[1:-1], _REMOVED)
-    return re.sub(r"(\w+://[^\s:/@\"']*:)[^\s@\"']+@", rf"\1{_REMOVED}@", text)
+    text = re.sub(r"(\w://)[^\s/@\"']*:[^\s@\"']+@", rf"\1{_REMOVED}@", text)
+    text = re.sub(r"(\w://)[^\s/@\"']+@", rf"\1{_REMOVED}@", text)
+    text = re.sub(r"[\w.+-]*:[^\s/@\"':]+@(?!sha\d+:)(?=[\w\[])", f"{_REMOVED}@", text)
+    return re.sub(r"(\w://[^\s?\"']*\?)[^\s\"']+", rf"\1{_REMOVED}", text)
 
 
-def _passwords(value: str) -> set[str]:
-    """Return the password inside an address, as it is written there and as it is."""
-    try:
-        password = urlsplit(value).password if "://" in value else None
-    except ValueError:
+def shown(value: str) -> str:
+    """Return a value without login and query: of an address scheme, host, port and path."""
+    digest = found[0] if (found := _DIGEST.search(value)) else ""
+    scheme = found[0] if (found := _SCHEME.match(value)) else ""
+    rest = value[len(scheme) : len(value) - len(digest)]
+    if "@" in rest and not (_MAIL_ADDRESS.fullmatch(rest) and not scheme):
+        login, _, rest = rest.rpartition("@")
+        if _AFTER_PATH.search(login):  # a password with a question mark, or an @ in a query
+            return f"{scheme}{_REMOVED}"
+        rest = f"{_REMOVED}@{rest}"
+    if scheme or "/" in rest:
+        path, *more = _AFTER_PATH.split(rest, maxsplit=1)
+        rest = f"{path}?{_REMOVED}" if more else path
+    return f"{scheme}{rest}{digest}"
+
+
+def _hidden_in(value: str) -> set[str]:
+    """Return what an address hides: its password, and what may be a secret in login and query.
+
+    As it is written there, and as it is.
+    """
+    if shown(value) == value:
         return set()
-    return {password, unquote(password)} if password else set()
+    login, at, _ = _SCHEME.sub("", _DIGEST.sub("", value), count=1).rpartition("@")
+    user, _, password = login.partition(":")
+    query = _AFTER_PATH.split(value)[1:]
+    maybe = [user, *query, *(each.partition("=")[2] for each in query)]
+    found = {each for each in maybe if len(each) >= _MAYBE and not _NO_SECRET.fullmatch(each)}
+    found |= {password} if at else set()
+    return found | {unquote(each) for each in found}
 
 
 def _about() -> dict[str, Any]:
@@ -244,31 +275,61 @@ def _version(name: str) -> str:
 
 def _variables(environment: Mapping[str, str]) -> dict[str, str]:
     return {
-        name: value if _is_shown(name) else _REMOVED
+        name: shown(value) if _is_shown(name) else _REMOVED
         for name, value in sorted(environment.items())
         if _is_shown(name) or name.startswith(_OURS)
     }
 
 
 def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of the classes that are known, of others their names."""
+    """Return the settings that the known classes have, of all others their names."""
     return {
-        name: _plain(each) if name in _CLASSES else dict.fromkeys(each, _REMOVED)
+        name: {
+            str(key): _plain(str(key), value) if key in traits else _REMOVED
+            for key, value in each.items()
+        }
         for name, each in config.items()
+        for traits in [_traits(name)]
     }
 
 
-def _plain(value: Any, name: str = "") -> Any:
-    """Return settings as JSON, those with a secret's name, or of nobody knows what, removed."""
-    if isinstance(value, Mapping):
-        if name == _VARIABLES:
-            return dict.fromkeys(map(str, value), _REMOVED)
-        return {str(key): _plain(each, str(key)) for key, each in value.items()}
-    if name and _SECRET_NAMES.fullmatch(name):
+def _traits(name: str) -> Collection[str]:
+    """Return the names of a class's own settings that are no secrets; none of other classes."""
+    if name not in _CLASSES:
+        return ()
+    try:
+        from gpulease.service.settings import application
+    except ImportError:  # not where the service is installed
+        return ()
+    found = getattr(application, name).class_trait_names(config=True)
+    return [each for each in found if not _SECRET_NAMES.fullmatch(each)]
+
+
+def _plain(name: str, value: Any) -> Any:
+    """Return one known setting as JSON; what stands in it that nobody knows is removed."""
+    if not isinstance(value, Mapping):
+        return _flat(value)
+    if name == "hubs":
+        return {str(key): _hub(each) for key, each in value.items()}
+    return {
+        str(key): each if isinstance(each, int | float) else _REMOVED for key, each in value.items()
+    }
+
+
+def _hub(given: Any) -> Any:
+    """Return one further hub, of which the members are known."""
+    if not isinstance(given, Mapping):
         return _REMOVED
+    return {str(key): _flat(each) if key in _HUB else _REMOVED for key, each in given.items()}
+
+
+def _flat(value: Any) -> Any:
+    """Return a text, a figure or a list of them."""
     if isinstance(value, list | tuple | set):
-        return [_plain(each) for each in value]
-    return value if isinstance(value, str | int | float | bool | None) else str(value)
+        return [_flat(each) if isinstance(each, str | int | float) else _REMOVED for each in value]
+    if isinstance(value, str):
+        return shown(value)
+    return value if isinstance(value, int | float | None) else _REMOVED
 
 
 def _doctor(config_file: str, environment: Mapping[str, str]) -> str:

@@ -106,6 +106,73 @@ def test_no_secret_is_in_it_wherever_it_came_from(config, tmp_path):
     assert "not to be had" in found["gpulease-support/health.json"]
 
 
+@pytest.mark.parametrize(
+    ("value", "what_is_shown"),
+    [
+        ("http://127.0.0.1:1/x?token=abc", "http://127.0.0.1:1/x?[removed]"),
+        ("http://u:S@h:80/x?a=S&b=S#S", "http://[removed]@h:80/x?[removed]"),
+        ("https://S@h/x", "https://[removed]@h/x"),
+        ("https://u:p?S@h/x", "https://[removed]"),
+        ("https://u:S/S@S@h/x", "https://[removed]@h/x"),
+        ("https://h/x?by=S@S", "https://[removed]"),
+        ("postgresql+psycopg://:S@h/db", "postgresql+psycopg://[removed]@h/db"),
+        ("/hub/oauth_callback?code=S", "/hub/oauth_callback?[removed]"),
+        ("/hub/x#access_token=S", "/hub/x?[removed]"),
+        ("u:S@reg:5000/x:1", "[removed]@reg:5000/x:1"),
+        ("S@reg/x", "[removed]@reg/x"),
+        ("reg:5000/x:1@sha256:0a1b", "reg:5000/x:1@sha256:0a1b"),
+        ("gpulease@mail.example.org", "gpulease@mail.example.org"),
+        ("Card #1, 8890-8990", "Card #1, 8890-8990"),
+    ],
+)
+def test_of_an_address_its_scheme_host_port_and_path_are_shown(value, what_is_shown):
+    assert support_bundle.shown(value) == what_is_shown
+
+
+SHOWN_IN_PART = {
+    "GPULEASE_SERVICE_URL": "http://u:Hidden-01@127.0.0.1:1/x?token=Hidden-02",
+    "JUPYTERHUB_API_URL": "http://hub:8081/hub/api?sig=Hidden-03",
+    "JUPYTERHUB_HOST": "https://Hidden-04@hub",
+    "JUPYTERHUB_OAUTH_CALLBACK_URL": "/x?code=Hidden-05",
+}
+SETTINGS = {
+    "GPULeaseService": {
+        "docs_url": "https://d/x/?t=Hidden-06",
+        "hub_origin": "https://o?apikey=Hidden-07",
+        "notify_smtp": "smtp://me:Hidden-08@mail:25",
+        "notify_smtp_user": "Hidden-09",
+        "hubs": {"lab2": {"api_url": "http://h/hub/api?k=Hidden-10", "more": {"pw": "Hidden-11"}}},
+        "odd": {"deep": [{"name": "WANDB", "value": "Hidden-12"}]},
+        "first_time_outs": {"idle": 60, "a": "Hidden-13"},
+        "KubernetesSettings": {"image": "Hidden-14"},
+        "gpu_name": [{"x": "Hidden-15"}],
+    },
+    "KubernetesSettings": {
+        "image": "u:Hidden-16@reg/x",
+        "pod": {"env": [{"name": "X", "value": "Hidden-17"}]},
+        "namespaces": ["jupyter-*", "https://u:Hidden-18@h"],
+    },
+    "Other": {"x": "Hidden-19"},
+}
+
+
+def test_what_is_shown_in_part_hides_the_rest_in_every_text(monkeypatch):
+    monkeypatch.setattr(support_bundle, "_doctor", lambda *_: json.dumps([SETTINGS, SHOWN_IN_PART]))
+    monkeypatch.setattr(support_bundle, "_asked", lambda base, _path: f"asked at {base}")
+    found = support_bundle.collect("", Config(SETTINGS), SHOWN_IN_PART)
+    secrets = support_bundle.secrets_of(SHOWN_IN_PART, Config(SETTINGS))
+    for name in ("environment.json", "settings.json"):
+        assert "Hidden" not in found[name], "before anything is searched for"
+    for name, text in texts(support_bundle.bundle(found, secrets)).items():
+        assert "Hidden" not in text, name
+    settings = json.loads(found["settings.json"])
+    assert settings["GPULeaseService"]["hubs"]["lab2"] == {
+        "api_url": "http://h/hub/api?[removed]", "more": "[removed]",
+    }  # fmt: skip
+    assert settings["GPULeaseService"]["first_time_outs"] == {"idle": 60, "a": "[removed]"}
+    assert settings["KubernetesSettings"]["namespaces"][0] == "jupyter-*"
+
+
 def test_beside_the_service_its_health_is_asked_where_other_commands_find_it(monkeypatch):
     asked = []
     monkeypatch.setattr(support_bundle, "_asked", lambda base, path: asked.append(base + path))
