@@ -24,13 +24,33 @@ _WINDOW = 60.0
 #: So many different events are kept in mind; a flood of new ones is said as it comes.
 _EVENTS = 1000
 
-#: What looks like a credential: after a word that announces one, or a long random string.
+#: What a credential is called, and how its value may be written: in quotes, escaped, or bare.
+_NAMES = r"token|secret|passw(?:or)?d|passphrase|credentials?|_xsrf|(?:api|access|private)[_-]?key"
+_VALUE = r"""(?:\\"[^"]*?\\"|b?"(?:\\.|[^"\\])*"?|b?'(?:\\.|[^'\\])*'?|[^\s&'"]+)"""
+#: What looks like a credential; its first group stays.
 _SECRETS = (
-    re.compile(r"(?i)\b(token|bearer)[ :=]+['\"]?[\w.~+/=-]{8,}"),
-    re.compile(r"(?i)\b(code|state|_xsrf|secret|password|api_token)=[^\s&'\"]+"),
+    # The rest of a header.
+    re.compile(r"(?i)(\bcookie['\"]?:\s*)[^\r\n]+"),
+    re.compile(r"(?i)(\bauthorization['\"]?\s*[:=,]\s*['\"]?(?:\w+ +)?)[^\s'\"]+"),
+    # After a word that announces one.
+    re.compile(rf"(?i)((?:{_NAMES})\\?['\"]?\s*[:=]\s*){_VALUE}"),
+    re.compile(r"(?i)\b((?:code|state|sig|signature|pw)=)[^\s&'\"]+"),
+    re.compile(r"(?i)\b((?:token|bearer)[ :=]+['\"]?)[\w.~+/=-]{8,}"),
+    # No word: a letter case that changes within, a figure or a sign.
+    re.compile(r"\b([Bb]asic +)(?=\S*(?:[a-z][A-Z]|[\d+/=]))[\w+/=-]{4,}"),
+    # By the first letters that issuers give theirs.
+    re.compile(
+        r"()\b(?:gh[pousr]_|github_pat_|glpat-|hf_|sk-|xox[abeprs]-|npm_|pypi-|dckr_pat_|AIza)"
+        r"[\w-]{16,}"
+    ),
+    re.compile(r"()\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"),
+    re.compile(r"()\beyJ[\w-]+\.[\w-]+\.[\w-]*"),
+    # A long random string.
     re.compile(r"()\b[0-9a-fA-F]{32,}\b"),
     re.compile(r"()\b[A-Za-z0-9_-]{43,}={0,2}"),
-    re.compile(r"(://[^/\s:@]+):[^@/\s]+@"),
+    # An address's login; a port and a path in which somebody's name has an @ are none.
+    re.compile(r"(://[^/\s:@'\"]*:)(?!\d+/)[^\s'\"]{1,256}(?=@)"),
+    re.compile(r"(://)[^/\s:@'\"]+(?=@)"),
 )
 
 
