@@ -33,7 +33,7 @@ _AT_ONCE: Final = 2
 #: Of one person so many may wait, one of them at work: each holds what it was asked with.
 WAITING_MAX: Final = 8
 #: Bytes of addresses of one process, and how it gives way to others.
-_MEMORY, _NICE = 2**31, 10
+_MEMORY, NICE = 2**31, 5
 #: How much longer than its processor time a process may take on a busy machine.
 _PATIENCE: Final = 12
 #: Bytes of one line of an answer.
@@ -128,7 +128,7 @@ def _confine(pid: int, limit: float) -> None:
     with contextlib.suppress(ProcessLookupError):
         resource.prlimit(pid, resource.RLIMIT_CPU, (seconds, seconds + 1))
         resource.prlimit(pid, resource.RLIMIT_AS, (_MEMORY, _MEMORY))
-        os.setpriority(os.PRIO_PROCESS, pid, _NICE)
+        os.setpriority(os.PRIO_PROCESS, pid, NICE)
 
 
 async def _converse(process: asyncio.subprocess.Process, question: bytes, found: list[Any]) -> None:

@@ -209,6 +209,7 @@ ROOMS = {
 }
 
 
+@pytest.mark.timeout(900)  # a process that gives way to others works each repetition out
 @pytest.mark.parametrize("role", ROOMS)
 def test_the_service_does_what_its_description_says(described: Described, role: str) -> None:
     addresses, modes = ROOMS[role]

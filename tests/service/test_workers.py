@@ -17,7 +17,7 @@ from gpulease.policy.calendar import Calendar, Expanded
 from gpulease.policy.calendar.ics_read import MAX_TEXT
 from gpulease.service.reservations import expansion
 from gpulease.service.routes import OPERATIONS
-from gpulease.service.workers import WAITING_MAX, Workers
+from gpulease.service.workers import NICE, WAITING_MAX, Workers
 from tests.helpers import wait_for_async
 from tests.policy.calendar.test_ics import BERLIN, OUTLOOK, calendar
 from tests.service.kit import Hub, Site
@@ -130,7 +130,7 @@ async def test_nothing_works_on_for_who_has_hung_up(
     sending.write(f"{head}{body}".encode())
     await wait_for_async(lambda: len(children()) == 1, 30, "it is read")
     (reading,) = children()
-    await wait_for_async(lambda: reading.nice() == 10, 30, "it gives way to others")
+    await wait_for_async(lambda: reading.nice() == NICE, 30, "it gives way to others")
     sending.close()
     await wait_for_async(lambda: not children(), 30, "it is ended")
 
