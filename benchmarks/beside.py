@@ -1,7 +1,8 @@
 """Callers who ask for as much as they may, and more, while others ask for GPUs.
 
 Each load is what one person, or somebody who never logged in, can send: several requests at a time,
-again and again, of which some are hung up on.
+again and again, of which some are hung up on.  They are sent by a process of its own at the lowest
+priority: a caller's work is done on the caller's machine.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import os
+import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -87,34 +90,48 @@ LOADS: Mapping[str, tuple[str, tuple[tuple[str, str, Any], ...]]] = {
 @asynccontextmanager
 async def load(everybody: Crowd, name: str) -> AsyncIterator[None]:
     """Send one load for as long as the block runs."""
-    who, requests = LOADS[name]
-    made = itertools.count()
-
-    def token() -> str:
-        scope = f"custom:gpulease:reserve!group={GROUP}"
-        if who == "instructor":
-            return everybody.hub.token("prof", scope)
-        return everybody.hub.page_token("eve") if who else f"guessed-{next(made)}"
-
-    own = token()
-
-    async def send(at: int) -> None:
-        for number in itertools.count(at):
-            method, path, body = requests[number % len(requests)]
-            headers = {"Authorization": f"token {own if who else token()}"}
-            with contextlib.suppress(TimeoutError, aiohttp.ClientError):
-                async with (
-                    asyncio.timeout(PATIENCE),
-                    everybody.http.request(
-                        method, f"{everybody.url}api/{path}", json=body, headers=headers
-                    ) as answer,
-                ):
-                    await answer.read()
-
-    senders = [asyncio.create_task(send(number)) for number in range(AT_ONCE if requests else 0)]
+    who = LOADS[name][0]
+    if name == "nobody":
+        yield
+        return
+    scope = f"custom:gpulease:reserve!group={GROUP}"
+    token = {"": "", "student": everybody.hub.page_token("eve")}.get(who)
+    if token is None:
+        token = everybody.hub.token("prof", scope)
+    caller = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "benchmarks.beside", name, everybody.url),
+        stdin=asyncio.subprocess.PIPE,
+    )
+    assert caller.stdin is not None
+    caller.stdin.write(token.encode())
+    caller.stdin.close()
     try:
         yield
     finally:
-        for sender in senders:
-            sender.cancel()
-        await asyncio.gather(*senders, return_exceptions=True)
+        caller.kill()
+        await caller.wait()
+
+
+async def _send(name: str, url: str, token: str) -> None:
+    """Send a load until this process is ended; without a token, guess another one each time."""
+    made, requests = itertools.count(), LOADS[name][1]
+
+    async def send(http: aiohttp.ClientSession, at: int) -> None:
+        for number in itertools.count(at):
+            method, path, body = requests[number % len(requests)]
+            headers = {"Authorization": f"token {token or f'guessed-{next(made)}'}"}
+            with contextlib.suppress(TimeoutError, aiohttp.ClientError):
+                async with (
+                    asyncio.timeout(PATIENCE),
+                    http.request(method, f"{url}api/{path}", json=body, headers=headers) as answer,
+                ):
+                    await answer.read()
+
+    async with aiohttp.ClientSession() as http, asyncio.TaskGroup() as senders:
+        for number in range(AT_ONCE):
+            senders.create_task(send(http, number))
+
+
+if __name__ == "__main__":
+    os.nice(19)
+    asyncio.run(_send(sys.argv[1], sys.argv[2], sys.stdin.read()))
