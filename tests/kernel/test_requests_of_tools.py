@@ -65,7 +65,7 @@ def test_an_explicit_gpu_cell_of_a_tool_is_obeyed(
 def test_a_tools_request_leaves_the_notices_to_the_persons_next_cell(
     connected: HomeKernel,
 ) -> None:
-    companion = int(connected.run(f"%%gpu\nmade = [1] * 300_000_0\n{PID}").result or "")
+    companion = int(connected.run(f"%%gpu\nmade = [1] * 1000\n{PID}").result or "")
     connected.run("%gpu on")
     connected.run("%gpu off")
     os.kill(companion, signal.SIGKILL)
