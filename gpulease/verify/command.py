@@ -45,7 +45,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="where its cells run; repeatable; by default all: "
         + "; ".join(f"{name}: {what}" for name, what in PATTERNS.items()).replace("%", "%%"),
     )
-    parser.add_argument("--seed", default=str(SEED), help=f"of the random pattern ({SEED})")
+    parser.add_argument(
+        "--seed", default=str(SEED), help=f"of the patterns random and interrupted ({SEED})"
+    )
     parser.add_argument(
         "--timeout", type=float, default=600.0, metavar="S", help="seconds for one cell (600)"
     )

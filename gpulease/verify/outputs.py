@@ -68,9 +68,10 @@ def neutral(text: str) -> str:
     """Replace in JSON text what differs from run to run."""
     ids: dict[str, str] = {}
     text = re.sub(r"[0-9a-f]{32}", lambda m: ids.setdefault(m[0], f"id{len(ids)}"), text)
+    text = re.sub(r"[0-9a-f]{8}-[0-9a-f]{24}(_\d+)*", "MESSAGE", text)
     text = re.sub(r"ipykernel_\d+/\d+\.py", "ipykernel/cell.py", text)
     text = re.sub(r"\(\d+\.py, line", "(cell.py, line", text)
-    text = re.sub(r"0x[0-9a-f]{6,}", "0xADDRESS", text)
+    text = re.sub(r"(?:0|\.\.\.)x[0-9a-fA-F]{6,}", "0xADDRESS", text)  # scikit-learn shortens some
     text = re.sub(r"(CPU times|Wall time): .*?\\n", "TIME", text)
     text = re.sub(r"iVBOR[A-Za-z0-9+/=\\n]{200,}", "PNG", text)
     return re.sub(r"\d\d:\d\d&lt;[^\"]*", "BAR", text)

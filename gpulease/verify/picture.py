@@ -30,7 +30,7 @@ _DEPTH = 60
 #: Objects of these are known by their type alone: they hold locks, caches and the page's state.
 _BY_TYPE = frozenset((
     "matplotlib", "ipywidgets", "logging", "threading", "_thread", "asyncio", "weakref", "IPython",
-    "tqdm", "comm", "bokeh", "altair", "_queue", "queue", "contextvars", "_contextvars",
+    "tqdm", "comm", "bokeh", "altair", "_asyncio", "_queue", "queue", "contextvars", "_contextvars",
 ))  # fmt: skip
 _ITERATORS: tuple[type, ...] = (
     type(iter([])),
@@ -246,19 +246,27 @@ def _simple(value: Any) -> str | None:  # noqa: PLR0911 - one a kind
         return str(getattr(value, "__name__", "builtin"))
     if isinstance(value, types.FunctionType) and value.__module__ != "__main__":
         return f"{value.__module__}.{value.__qualname__}"
-    numpy = library("numpy")
+    return _immutable(value)
+
+
+def _immutable(value: Any) -> str | None:
+    """Return a library's value that cannot change, without what it has looked up before."""
+    numpy, pandas, sympy = map(library, ("numpy", "pandas", "sympy"))
     if numpy is not None and isinstance(value, numpy.generic | numpy.dtype):
         return f"{_kind(value)} {value!r}"
-    pandas = library("pandas")
     if pandas is not None and isinstance(value, pandas.api.extensions.ExtensionDtype):
-        return f"{_kind(value)} {value!r}"  # what it has looked up before is nobody's
+        return f"{_kind(value)} {value!r}"
+    if sympy is not None and isinstance(value, sympy.Basic):
+        return str(sympy.srepr(value))
     return None
 
 
 def _array(value: Any, down: Down) -> str | None:  # noqa: PLR0911 - one a kind
     """Return an array, a tensor or a table by its content, or None for what is none of them."""
     numpy, torch, pandas = map(library, ("numpy", "torch", "pandas"))
-    arrow = library("pyarrow")
+    arrow, sympy = library("pyarrow"), library("sympy")
+    if sympy is not None and isinstance(value, sympy.MatrixBase):
+        return f"{_kind(value)} {sympy.srepr(value)}"
     if arrow is not None and isinstance(value, arrow.Array | arrow.ChunkedArray | arrow.Table):
         kind = value.schema if isinstance(value, arrow.Table) else value.type
         return f"{_kind(value)} {kind} {down(value.to_pylist(), '.to_pylist()')}"

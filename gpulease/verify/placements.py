@@ -7,7 +7,7 @@ that play thousands of random programs would have found it.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -27,7 +27,12 @@ PATTERNS: Final = {
     "auto": "as a student types it after %gpu auto",
     "returned": "every cell on a GPU that is given back after it",
     "killed": "every cell on a GPU whose companion is killed after it",
+    "interrupted": "random, and the GPU is given back after one cell and killed after another",
 }
+#: Patterns that a seed draws.
+_DRAWN: Final = ("random", "interrupted")
+_TYPED: Final[dict[str, Literal["on", "auto"]]] = {"sticky": "on", "auto": "auto"}
+_ENDS: Final[tuple[Between, ...]] = ("returned", "killed")
 
 
 @dataclass(frozen=True)
@@ -37,20 +42,18 @@ class Placement:
     Attributes:
         name: of its pattern, with the seed where there is one.
         away: for each cell, whether it runs on the GPU.
+        between: what happens to the GPU after each cell.
         typed_after: cells are typed as they are, after ``%gpu on`` or ``%gpu auto``; ``away`` says
             nothing then.
-        between: what happens to the GPU between two cells.
     """
 
     name: str
     away: tuple[bool, ...]
+    between: tuple[Between, ...]
     typed_after: Literal["", "on", "auto"] = ""
-    between: Between = ""
 
 
-def placement(  # noqa: PLR0911 - one a pattern
-    pattern: str, count: int, seed: int | str = SEED
-) -> Placement:
+def placement(pattern: str, count: int, seed: int | str = SEED) -> Placement:
     """Return how ``count`` cells are placed.
 
     Raises:
@@ -62,24 +65,32 @@ def placement(  # noqa: PLR0911 - one a pattern
             f"{pattern!r} is no pattern.",
             next_step=f"Patterns are: {', '.join(PATTERNS)}.",
         )
-    if pattern == "alternating":
-        return Placement(pattern, tuple(i % 2 == 0 for i in range(count)))
-    if pattern == "alternating-home":
-        return Placement(pattern, tuple(i % 2 == 1 for i in range(count)))
-    if pattern == "random":
-        rng = random.Random(str(seed))
-        away = tuple(rng.random() < 0.5 for _ in range(count))
-        return Placement(f"random (seed {seed})", away)
-    everywhere = (True,) * count
-    if pattern == "sticky":
-        return Placement(pattern, everywhere, "on")
-    if pattern == "auto":
-        return Placement(pattern, everywhere, "auto")
-    if pattern == "returned":
-        return Placement(pattern, everywhere, between="returned")
-    if pattern == "killed":
-        return Placement(pattern, everywhere, between="killed")
-    return Placement(pattern, everywhere)
+    name = f"{pattern} (seed {seed})" if pattern in _DRAWN else pattern
+    away = tuple(_away(pattern, count, random.Random(str(seed))))
+    return Placement(name, away, _between(pattern, away, seed), _TYPED.get(pattern, ""))
+
+
+def _away(pattern: str, count: int, rng: random.Random) -> Iterator[bool]:
+    for index in range(count):
+        if pattern in _DRAWN:
+            yield rng.random() < 0.5
+        elif pattern.startswith("alternating"):
+            yield (index % 2 == 0) == (pattern == "alternating")
+        else:
+            yield True
+
+
+def _between(pattern: str, away: Sequence[bool], seed: int | str) -> tuple[Between, ...]:
+    for end in _ENDS:
+        if pattern == end:
+            return (end,) * len(away)
+    found: list[Between] = [""] * len(away)
+    if pattern == "interrupted":
+        there = [index for index, gone in enumerate(away) if gone]
+        chosen = random.Random(f"{seed} between").sample(there, min(2, len(there)))
+        for index, what in zip(chosen, _ENDS, strict=False):
+            found[index] = what
+    return tuple(found)
 
 
 def placements(patterns: Sequence[str], count: int, seed: int | str = SEED) -> list[Placement]:

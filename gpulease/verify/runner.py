@@ -91,15 +91,15 @@ class Runner:
                 pid = kernel.connect()
                 kernel.silent(f"%gpu {where.typed_after}")
             found = NotebookRun()
-            for cell, away in zip(cells, where.away, strict=True):
+            for cell, away, between in zip(cells, where.away, where.between, strict=True):
                 text = cell.plain if where.typed_after else cell.away if away else cell.home
                 if not pid and (away or where.typed_after):
                     pid = kernel.connect()
                 found.cells.append(kernel.run(text))
-                if pid and where.between == "returned":
+                if pid and between == "returned":
                     kernel.silent("%gpu return --force")
                     pid = 0
-                elif pid and where.between == "killed":
+                elif pid and between == "killed":
                     kernel.silent("globals()")  # everything is home before
                     kernel.kill(pid)
                     pid = 0

@@ -29,12 +29,17 @@ def kinds(plain, placed, what=None):
 
 def test_every_pattern_places_every_cell_and_a_seed_repeats_it():
     for pattern in PATTERNS:
-        assert len(placement(pattern, 7).away) == 7
+        where = placement(pattern, 7)
+        assert len(where.away) == len(where.between) == 7
     assert placement("random", 50, 1) == placement("random", 50, 1)
     assert placement("random", 50, 1).away != placement("random", 50, 2).away
     assert placement("alternating", 3).away == (True, False, True)
     assert placement("alternating-home", 3).away == (False, True, False)
     assert [p.name for p in placements(["gpu", "gpu"], 2)] == ["gpu"]
+    for seed in range(20):
+        where = placement("interrupted", 9, seed)
+        ends = {what: where.away[i] for i, what in enumerate(where.between) if what}
+        assert ends == {"returned": True, "killed": True}, "each while a GPU is there"
     with pytest.raises(GPULeaseError, match="no pattern"):
         placement("sideways", 3)
 
