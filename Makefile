@@ -26,7 +26,7 @@ HUB55 := tests/hub tests/service/test_who_is_asking.py tests/service/test_hubapi
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help quick test-pythons setup setup-system setup-cluster demo frontend test test-frontend test-processes test-site texts test-hub55 test-frameworks test-gpu test-cluster test-nightly test-images check bench docs clean
+.PHONY: help quick test-pythons setup setup-system setup-cluster demo frontend test test-frontend test-processes test-site texts test-hub55 test-frameworks test-corpus test-gpu test-cluster test-nightly test-images check bench docs clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -76,6 +76,9 @@ test-hub55: $(VENV)/.ready-test ## test what meets the hub with the oldest Jupyt
 
 test-frameworks: $(VENV)/.ready-test ## test what people make with torch and its kin (an environment of its own, kept in ~/.cache)
 	@PYTHONPATH="$$($(or $(PYTHON),python3) tools/set_up_frameworks.py)" $(BIN)/python -m pytest -n 2 --dist loadscope -m frameworks tests/frameworks $(ARGS)
+
+test-corpus: $(VENV)/.ready-test ## run the notebooks of tests/corpus plainly and placed, and compare (hours; ARGS="pandas --json FILE" for a part)
+	@PYTHONPATH="$$($(or $(PYTHON),python3) tools/set_up_frameworks.py)" $(BIN)/python -m tests.corpus $(ARGS)
 
 test-gpu: ## test what needs a real GPU and gather facts of its driver, in under 10 minutes, with the Python that has torch; as JSON
 	@$(or $(PYTHON),python3) tools/test_gpu.py $(ARGS)
