@@ -72,6 +72,7 @@ def neutral(text: str) -> str:
     text = re.sub(r"ipykernel_\d+/\d+\.py", "ipykernel/cell.py", text)
     text = re.sub(r"\(\d+\.py, line", "(cell.py, line", text)
     text = re.sub(r"(?:0|\.\.\.)x[0-9a-fA-F]{6,}", "0xADDRESS", text)  # scikit-learn shortens some
+    text = re.sub(r"\b([IWE])\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ ", r"\1 ", text)  # as glog begins lines
     text = re.sub(r"(CPU times|Wall time): .*?\\n", "TIME", text)
     text = re.sub(r"iVBOR[A-Za-z0-9+/=\\n]{200,}", "PNG", text)
     return re.sub(r"\d\d:\d\d&lt;[^\"]*", "BAR", text)
@@ -109,4 +110,4 @@ def without_durations(text: str) -> str:
 
 def without_lines(text: str) -> str:
     """Replace line numbers of cells: one on the GPU has ``%%gpu`` as its first line."""
-    return re.sub(r"(cell\.py(?::|, line ))\d+", r"\1N", text)
+    return re.sub(r"((?:cell\.py|<>)\W*?(?::|, line ))\d+", r"\1N", text)

@@ -8,7 +8,10 @@ tensor.
 from __future__ import annotations
 
 import contextlib
+import datetime
+import decimal
 import enum
+import fractions
 import functools
 import json
 import random
@@ -31,6 +34,11 @@ _DEPTH = 60
 _BY_TYPE = frozenset((
     "matplotlib", "ipywidgets", "logging", "threading", "_thread", "asyncio", "weakref", "IPython",
     "tqdm", "comm", "bokeh", "altair", "_asyncio", "_queue", "queue", "contextvars", "_contextvars",
+))  # fmt: skip
+#: Nobody relies on which of two equal ones a name has.
+_VALUES = frozenset((
+    datetime.date, datetime.datetime, datetime.time, datetime.timedelta, datetime.timezone,
+    decimal.Decimal, fractions.Fraction, range,
 ))  # fmt: skip
 _ITERATORS: tuple[type, ...] = (
     type(iter([])),
@@ -154,6 +162,8 @@ class _Look:
         if kind.partition(".")[0] in _BY_TYPE or hasattr(value, "__next__"):
             return kind
         state = sorted(_state(value), key=lambda item: str(item[0]))
+        if kind == "numpy.vectorize":
+            state = [item for item in state if item[0] != "_ufunc"]  # made at the first call
         if not state or isinstance(value, random.Random):
             return f"{kind} {self._reduced(value, down)}"
         return f"{kind} " + ", ".join(f"{k}: {down(v, f'.{k}')}" for k, v in state)
@@ -240,6 +250,8 @@ def _simple(value: Any) -> str | None:  # noqa: PLR0911 - one a kind
             return f"{_kind(value)} {value!r}"
     if isinstance(value, enum.Enum):
         return f"{_kind(value)}.{value.name}"
+    if type(value) in _VALUES:
+        return repr(value)
     if isinstance(value, type) and value.__module__ != "__main__":
         return f"{value.__module__}.{value.__qualname__}"
     if isinstance(value, types.ModuleType | types.BuiltinFunctionType):
@@ -254,6 +266,8 @@ def _immutable(value: Any) -> str | None:
     numpy, pandas, sympy = map(library, ("numpy", "pandas", "sympy"))
     if numpy is not None and isinstance(value, numpy.generic | numpy.dtype):
         return f"{_kind(value)} {value!r}"
+    if numpy is not None and value is numpy.random.rand.__self__:
+        return "numpy.random"  # scipy's distributions hold it
     if pandas is not None and isinstance(value, pandas.api.extensions.ExtensionDtype):
         return f"{_kind(value)} {value!r}"
     if sympy is not None and isinstance(value, sympy.Basic):

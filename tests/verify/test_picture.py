@@ -82,6 +82,10 @@ def test_what_may_differ_does_not(source):
     ("one", "other"),
     [
         ("class c: pass\na = c(); a.x = 1; a.y = 2", "class c: pass\na = c(); a.y = 2; a.x = 1"),
+        ("import decimal\na = [decimal.Decimal(1)] * 2",
+         "import decimal\na = [decimal.Decimal(1), decimal.Decimal(1)]"),
+        ("a = np.vectorize(lambda x: x + 1)", "a = np.vectorize(lambda x: x + 1); a([1])"),
+        ("a = [np.random.rand.__self__]; np.random.seed(1)", "a = [np.random.rand.__self__]"),
         ("a = enum.Flag('a', 'x y')", "a = enum.Flag('a', 'x y'); a.x | a.y"),
         ("a = pd.CategoricalDtype([*'xy'])",
          "a = pd.CategoricalDtype([*'xy']); pd.Series(['x'], dtype=a).sort_values()"),
