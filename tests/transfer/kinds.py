@@ -9,7 +9,7 @@ import pytest
 
 from gpulease.errors import GPULeaseError
 from tests.transfer.companion_main import run
-from tests.transfer.pair import Pair
+from tests.transfer.engines import pair_kind
 
 #: Everything counts as large, so that only what a cell needs travels.
 BY_NEED = {"small_bytes": -1, "eager_bytes": -1}
@@ -58,10 +58,10 @@ def plain(cells):
 
 
 @contextlib.contextmanager
-def open_pair(settings=None, kind=Pair):
+def open_pair(settings=None, kind=None):
     """A pair that many notebooks share, one after the other."""
     with pytest.MonkeyPatch.context() as patch:
-        pair = kind(patch, settings=settings)
+        pair = (kind or pair_kind())(patch, settings=settings)
         pair.attach()
         try:
             yield pair

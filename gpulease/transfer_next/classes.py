@@ -1,0 +1,208 @@
+"""Classes of the notebook: one object on each side, whose attributes are set and deleted.
+
+A class is made once, empty (its *shell*), without the code that runs when a class statement does;
+what is in it travels as a root of its own.  Members of enumerations are made with the shell and
+are as lasting as the class.
+"""
+
+from __future__ import annotations
+
+import abc
+import enum
+import types
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from gpulease.transfer.refuse import RefusedError
+
+from . import anatomy
+
+_SKIPPED = frozenset((
+    "__dict__", "__weakref__", "__slots__", "__slotnames__", "_abc_impl", "__module__",
+    "__qualname__", "_member_map_", "_value2member_map_",
+))  # fmt: skip
+_SLOTS = (types.MemberDescriptorType, types.GetSetDescriptorType)
+_METHODS = (types.FunctionType, staticmethod, classmethod, property)
+
+
+class _Shield:
+    """Goes first among a new class's bases: none of theirs hears of another subclass."""
+
+    __slots__ = ()
+
+    def __init_subclass__(cls, **_: Any) -> None:
+        pass
+
+
+def shell_of(cls: Any) -> tuple[Any, ...]:
+    """Return what ``make_shell`` needs: metaclass, name, bases, slots, members."""
+    space = {"__module__": cls.__module__, "__qualname__": cls.__qualname__}
+    if "__slots__" in vars(cls):
+        slots = vars(cls)["__slots__"]
+        space["__slots__"] = (slots,) if isinstance(slots, str) else tuple(slots)
+    members = None
+    if isinstance(cls, enum.EnumMeta):
+        members = [
+            (name, member._name_, anatomy.BUILTINS[_under(cls)].made_from(member))
+            for name, member in cls._member_map_.items()
+        ]
+    return type(cls), cls.__name__, cls.__bases__, space, members
+
+
+def _under(cls: Any) -> type:
+    base = anatomy.builtin_under(cls)
+    assert base is not None, cls
+    return base
+
+
+def make_shell(meta: Any, name: str, bases: tuple[Any, ...], space: Any, members: Any) -> Any:
+    """Make an empty class; no code of its metaclass or its bases runs."""
+    shielded = (*_front(bases), *bases)
+    maker: Any = abc.ABCMeta if issubclass(meta, abc.ABCMeta) else type
+    made = maker.__new__(meta, name, shielded, dict(space))
+    if len(shielded) > len(bases):
+        type.__setattr__(made, "__bases__", bases)
+    if members is not None:
+        type.__setattr__(made, "_member_map_", _new_members(made, members))
+        type.__setattr__(made, "_value2member_map_", {})
+    return made
+
+
+def _front(bases: tuple[Any, ...]) -> tuple[type, ...]:
+    """Return what keeps ``__init_subclass__`` of the bases from running."""
+    own = any("__init_subclass__" in vars(base) for each in bases for base in each.__mro__[:-1])
+    return (_Shield,) if own else ()
+
+
+def _new_members(cls: Any, members: list[tuple[str, str, Any]]) -> dict[str, Any]:
+    made: dict[str, Any] = {}
+    for name, own_name, made_from in members:
+        if own_name not in made:
+            made[own_name] = anatomy.put_together(cls, made_from)
+        made.setdefault(name, made[own_name])
+    return {name: made[name] for name, _, _ in members}
+
+
+def _own(cls: Any) -> dict[str, Any]:
+    return {
+        name: value
+        for name, value in vars(cls).items()
+        if name not in _SKIPPED and type(value) not in _SLOTS
+    }
+
+
+def parts_of(cls: Any) -> tuple[Any, Any]:
+    """Return methods and the rest: loading the rest may need the methods."""
+    own = _own(cls)
+    methods = {name: value for name, value in own.items() if isinstance(value, _METHODS)}
+    rest = {name: value for name, value in own.items() if name not in methods}
+    registered = _registered(cls) if isinstance(cls, abc.ABCMeta) else []
+    members = _members_of(cls) if isinstance(cls, enum.EnumMeta) else None
+    return (list(own), methods, cls.__bases__), (rest, registered, members)
+
+
+def _registered(cls: Any) -> list[Any]:
+    """Return the classes that count as subclasses of an abstract one: Python has no other way."""
+    get_dump: Any = getattr(abc, "_get_dump", None)
+    if get_dump is None:
+        raise RefusedError("an abstract class, of which this Python does not say who registered")
+    return [found for each in get_dump(cls)[0] if (found := each()) is not None]
+
+
+def _members_of(cls: Any) -> tuple[Any, Any]:
+    """Return the attributes of each member, and which values are found to be which."""
+    spaces = {
+        name: (anatomy.space_of(member), anatomy.slots_of(member) or None)
+        for name, member in cls._member_map_.items()
+        if member._name_ == name
+    }
+    by_value = [
+        (value, member._name_)
+        for value, member in cls._value2member_map_.items()
+        if cls._member_map_.get(member._name_) is member
+    ]
+    return spaces, by_value
+
+
+class Undo:
+    """How to take back what was written, the latest first."""
+
+    def __init__(self) -> None:
+        self._steps: list[Callable[[], None]] = []
+
+    def add(self, step: Callable[[], None]) -> None:
+        """Note how to take back what comes next."""
+        self._steps.append(step)
+
+    def run(self) -> None:
+        """Take everything back."""
+        while self._steps:
+            self._steps.pop()()
+
+
+def _set(cls: Any, name: str, value: Any, undo: Undo) -> None:
+    missing = object()
+    before = vars(cls).get(name, missing)
+    if before is value:
+        return
+    if before is missing:
+        undo.add(lambda: type.__delattr__(cls, name))
+    else:
+        undo.add(lambda: type.__setattr__(cls, name, before))
+    type.__setattr__(cls, name, value)
+
+
+def _delete(cls: Any, name: str, undo: Undo) -> None:
+    before = vars(cls)[name]
+    undo.add(lambda: type.__setattr__(cls, name, before))
+    type.__delattr__(cls, name)
+
+
+def apply_methods(cls: Any, part: tuple[Any, ...], undo: Undo) -> None:
+    """Set the methods of a class, and delete what it has no more."""
+    names, methods, bases = part
+    for name in [name for name in _own(cls) if name not in names]:
+        _delete(cls, name, undo)
+    for name, value in methods.items():
+        _set(cls, name, value, undo)
+    if cls.__bases__ != bases:
+        before = cls.__bases__
+        undo.add(lambda: type.__setattr__(cls, "__bases__", before))
+        type.__setattr__(cls, "__bases__", bases)
+
+
+def apply_rest(cls: Any, part: tuple[Any, ...], undo: Undo) -> None:
+    """Set the other attributes of a class."""
+    rest, registered, members = part
+    for name, value in rest.items():
+        _set(cls, name, value, undo)
+    for each in registered:
+        abc.ABCMeta.register(cls, each)
+    if members is not None:
+        _apply_members(cls, members, undo)
+
+
+def _apply_members(cls: Any, part: tuple[Any, Any], undo: Undo) -> None:
+    spaces, by_value = part
+    known = cls._member_map_
+    found = {value: known[name] for value, name in by_value}
+    for value, member in cls._value2member_map_.items():
+        if member._name_ not in known:  # flags without a name, which somebody may have
+            found.setdefault(value, member)
+    _set(cls, "_value2member_map_", found, undo)
+    for name, (space, slots) in spaces.items():
+        member = known[name]
+        was = anatomy.space_of(member)
+        before = None if was is None else dict(was)
+        undo.add(partial(_fill, member, before, anatomy.slots_of(member) or None))
+        _fill(member, space, slots)
+
+
+def _fill(member: Any, space: Any, slots: Any) -> None:
+    own = anatomy.space_of(member)
+    if own is not None and space is not None and own is not space:
+        own.clear()
+        own.update(space)
+    for name, value in (slots or {}).items():
+        object.__setattr__(member, name, value)

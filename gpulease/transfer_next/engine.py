@@ -1,0 +1,89 @@
+"""What whoever switches sides asks of an engine, and what it gets.
+
+An engine holds one side's namespace.  A switch is ``pack`` on one side, ``stage`` and ``commit`` on
+the other one, then ``acknowledge`` on the first; ``abandon`` leaves both as they were.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+
+@dataclass(frozen=True)
+class Away:
+    """Why a name is not bound on this side."""
+
+    reason: str
+    #: Whether it can come when a cell needs it; else it stays where it is.
+    can_come: bool
+
+
+@dataclass
+class PackedComponent:
+    """One component on its way: a pickle, and the memory beside it."""
+
+    roots: tuple[str, ...]
+    stream: bytes
+    buffers: list[Any]
+    #: For objects that something on the sender's side holds: index in the memo and pin.
+    held: list[tuple[int, str]] = field(default_factory=list)
+    #: Pins of the receiver whose contents follow the roots in the stream, in this order.
+    filled: tuple[str, ...] = ()
+
+
+@dataclass
+class Parcel:
+    """What one side sends when the other one takes over, or asks for names."""
+
+    components: list[PackedComponent]
+    #: Empty classes that the receiver lacks, bases first: id and pickle.
+    shells: list[tuple[str, bytes]]
+    #: The sender's names in their order; None where only some were asked for.
+    names: list[str] | None
+    away: dict[str, Away]
+    #: Names that the receiver has and the sender has not.
+    yours: frozenset[str]
+    #: The sender's pins: what the receiver keeps a counterpart of.
+    pins: frozenset[str]
+    state: dict[str, Any]
+    #: What something on the sender's side goes on holding as it was: types, for a note.
+    kept: list[str] = field(default_factory=list)
+    #: Digests by roots, for the sender's own baseline once the receiver has committed.
+    digests: dict[frozenset[str], bytes] = field(default_factory=dict)
+
+
+class Engine(Protocol):
+    """One side's namespace; at most ten functions."""
+
+    def names(self) -> list[str]:
+        """Return the person's names here, in their order."""
+
+    def changed(self) -> list[frozenset[str]]:
+        """Return the roots of each component that the other side lacks as it is here."""
+
+    def pack(self, needed: Collection[str] | None = None, *, hand_over: bool = True) -> Parcel:
+        """Pack what changed, or what ``needed`` leads to; nothing is different afterwards."""
+
+    def acknowledge(self, parcel: Parcel) -> None:
+        """The other side has committed what ``pack`` gave."""
+
+    def stage(self, parcel: Parcel) -> Any:
+        """Load a parcel beside what is here; raises ``StageError`` and leaves all as it was."""
+
+    def commit(self, staged: Any) -> None:
+        """Put what was loaded in place: all of it, or nothing where it raises."""
+
+    def abandon(self, staged: Any) -> None:
+        """Drop what was loaded; all is as it was before ``stage``."""
+
+    def away(self) -> Mapping[str, Away]:
+        """Return the names that are not bound here, and why."""
+
+    def forget_peer(self) -> None:
+        """The other side is new and holds nothing."""
+
+
+class StageError(Exception):
+    """A parcel cannot be loaded here; the text names the variables."""

@@ -1,0 +1,122 @@
+"""Which objects of a component something outside it holds.
+
+References are counted against those that come from the component itself, from the namespace and
+from our own tables.  A doubt counts as held: that costs, and changes nothing.
+"""
+
+from __future__ import annotations
+
+import gc
+import types
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from gpulease.transfer.libraries import library
+from gpulease.transfer.references import references
+
+from . import anatomy, in_place
+from .survey import Component
+
+#: Objects that hold others and are no identity of their own: who holds one, holds what is in it.
+_PASSING = (tuple, frozenset, types.MethodType, property, staticmethod, classmethod)
+
+
+class _Probe:
+    pass
+
+
+def _shows_twice() -> bool:
+    """Say whether the collector shows attributes under the object as well as its dictionary.
+
+    So it is from 3.13 on, where both share one memory.
+    """
+    probe, mark = _Probe(), [0]
+    probe.__dict__["mark"] = mark
+    return any(each is mark for each in gc.get_referents(probe))
+
+
+_TWICE = _shows_twice()
+
+
+def held(component: Component, known: Counter[int], tables: Iterable[Any]) -> list[Any]:
+    """Return objects that something outside holds, with what those go on holding.
+
+    ``known`` counts references from the namespace; ``tables`` are containers of our own.
+    """
+    members = component.members
+    inner = _inner_references(component)
+    inner.update(known)
+    for table in tables:
+        inner.update(map(id, table))
+    candidates = [
+        key for key, obj in members.items() if key in component.ids or type(obj) in _PASSING
+    ]
+    counts = references(members, candidates)
+    pending = [key for key in candidates if counts[key] > inner[key]]
+    found: dict[int, Any] = {}
+    while pending:
+        key = pending.pop()
+        if key in found:
+            continue
+        obj = found[key] = members[key]
+        passes = not in_place.can_be_filled(obj)
+        further = gc.get_referents(obj) if passes else in_place.keeps(obj)
+        pending += [id(each) for each in further if id(each) in members]
+        del obj, further
+    return [obj for key, obj in found.items() if key in component.ids]
+
+
+def _inner_references(component: Component) -> Counter[int]:
+    """Count the references that the component's own objects hold."""
+    members = component.members
+    open_ = [obj for obj in members.values() if not isinstance(obj, type)]
+    referents = gc.get_referents(*open_)
+    counts = Counter(map(id, referents))
+    _add_copied_spaces(counts, referents, members)
+    if _TWICE:
+        _subtract_shared_values(counts, open_)
+    np = library("numpy")
+    if np is not None:
+        _add_arrays(np, counts, open_)
+        for buffer in component.buffers:
+            shown = buffer.raw().obj
+            if isinstance(shown, np.ndarray) and shown.base is not None:
+                counts[id(shown.base)] += 1
+            del shown
+    return counts
+
+
+def _add_copied_spaces(counts: Counter[int], referents: list[Any], members: dict[int, Any]) -> None:
+    """Add what real dictionaries hold of which a copy was packed."""
+    unseen = {
+        id(each): each
+        for each in referents
+        if type(each) is dict and id(each) not in members and "__builtins__" not in each
+    }
+    counts.update(map(id, gc.get_referents(*unseen.values())))
+
+
+def _subtract_shared_values(counts: Counter[int], objects: list[Any]) -> None:
+    for obj in objects:
+        if not anatomy.made_by_python(type(obj)):
+            continue
+        space = anatomy.space_of(obj)
+        if type(space) is not dict or not space:
+            continue
+        shown = Counter(map(id, gc.get_referents(obj)))
+        values = Counter(map(id, space.values()))
+        if all(shown[key] >= count for key, count in values.items()):
+            counts.subtract(values)
+
+
+def _add_arrays(np: Any, counts: Counter[int], objects: list[Any]) -> None:
+    """Add what arrays hold, which the collector does not show."""
+    for obj in objects:
+        if isinstance(obj, np.ndarray):
+            if obj.base is not None:
+                counts[id(obj.base)] += 1
+            elif obj.dtype == object:
+                counts.update(map(id, obj.view(np.ndarray).ravel(order="K").tolist()))
+        elif isinstance(obj, np.void | np.flatiter) and obj.base is not None:
+            counts[id(obj.base)] += 1

@@ -1,0 +1,184 @@
+"""Loads a parcel beside what is here: new classes first, then each component as a whole."""
+
+from __future__ import annotations
+
+import gc
+import io
+import math
+import pickle
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from gpulease.errors import GPULeaseError
+from gpulease.transfer.values.stays import stayed as stayed_kind
+
+from . import classes, rebuild
+from .classes import Undo
+from .engine import PackedComponent, Parcel, StageError
+from .tables import Counterparts
+
+
+@dataclass
+class Staged:
+    """A parcel that is loaded and not in place yet."""
+
+    parcel: Parcel
+    undo: Undo
+    values: dict[str, Any] = field(default_factory=dict)
+    #: Contents for pinned objects of this side.
+    contents: dict[str, Any] = field(default_factory=dict)
+    #: This side's counterparts of the sender's pins.
+    counterparts: dict[str, Any] = field(default_factory=dict)
+    #: Arrays that become read-only when all is loaded.
+    locked: list[Any] = field(default_factory=list)
+
+
+class Here:
+    """What this side gives to the pickles that it loads (see ``rebuild.Here``)."""
+
+    def __init__(self, side: str, namespace: dict[str, Any], known: Mapping[str, Any],
+                 tables: tuple[Counterparts, Counterparts, Counterparts],
+                 pins: Mapping[str, Any]) -> None:  # fmt: skip
+        self.namespace = namespace
+        self._side = side
+        self._known = known
+        self._classes, self._others, self._stays = tables
+        self._pins = pins
+        self.locked: list[Any] = []
+
+    def seed(self, key: str) -> Any:
+        """Return what both sides know by this key."""
+        if key in self._known:
+            return self._known[key]
+        if key[2:] not in self._pins:
+            raise StageError("something that was held here is gone")
+        return self._pins[key[2:]]
+
+    def class_of(self, oid: str) -> Any:
+        """Return a class of the notebook."""
+        found = self._classes.get(oid)
+        if found is None:
+            raise StageError(f"the class {oid} is not here")
+        return found
+
+    def marker(self, oid: str) -> Any:
+        """Return an ``object()``."""
+        return self._found(oid, object)
+
+    def variable(self, oid: str, parts: tuple[Any, ...]) -> Any:
+        """Return a type variable."""
+        return self._found(oid, lambda: _type_variable(*parts))
+
+    def not_a_number(self, oid: str) -> Any:
+        """Return a NaN."""
+        return self._found(oid, lambda: float("nan"))
+
+    def _found(self, oid: str, make: Any) -> Any:
+        found = self._others.get(oid)
+        if found is None:
+            found = make()
+            self._others.bind(oid, found)
+        return found
+
+    def stayed(self, oid: str, kind: str, cls: Any) -> Any:
+        """Return an object that stayed: itself, or what stands for it."""
+        found = self._stays.get(oid)
+        if found is None:
+            gone = oid.startswith(self._side)
+            found = stayed_kind.Stayed(stayed_kind.Leaf(oid, kind, cls, gone))
+            self._stays.bind(oid, found)
+        return found
+
+    def lock_later(self, array: Any) -> None:
+        """Make an array read-only once all is loaded."""
+        self.locked.append(array)
+
+
+def _type_variable(kind: str, name: str, parts: dict[str, Any]) -> Any:
+    made_by = getattr(typing, kind)
+    constraints = parts.get("__constraints__", ())
+    options = {
+        key.strip("_"): value
+        for key, value in parts.items()
+        if key != "__constraints__" and not (constraints and key == "__bound__")
+    }
+    made = made_by(name, *constraints, **options)
+    made.__module__ = "__main__"
+    return made
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, file: io.BytesIO, buffers: list[Any], here: Here) -> None:
+        super().__init__(file, buffers=buffers)
+        self.here = here
+
+    def persistent_load(self, pid: Any) -> Any:
+        if pid == "math":
+            return math.nan
+        if pid == "numpy":
+            import numpy as np
+
+            return np.nan
+        return self.here.not_a_number(pid)
+
+
+def stage(parcel: Parcel, here: Here, bound: Counterparts) -> Staged:
+    """Load all of a parcel; raises ``StageError`` and leaves nothing behind."""
+    staged = Staged(parcel, Undo())
+    collecting = gc.isenabled()
+    gc.disable()
+    rebuild.CURRENT.here = here
+    try:
+        for oid, pickled in parcel.shells:
+            if bound.get(oid) is None:
+                bound.bind(oid, classes.make_shell(*_load(pickled, here)))
+        order = sorted(parcel.components, key=lambda each: not each.roots[0].startswith("c:"))
+        for component in order:
+            _load_component(component, here, staged)
+        staged.locked = here.locked
+    except BaseException as error:
+        staged.undo.run()
+        if isinstance(error, StageError) or not isinstance(error, Exception):
+            raise
+        raise StageError(_what_failed(error)) from error
+    finally:
+        rebuild.CURRENT.here = None
+        if collecting:
+            gc.enable()
+    return staged
+
+
+def _what_failed(error: Exception) -> str:
+    told = (
+        error.sentence if isinstance(error, GPULeaseError) else f"{type(error).__name__}: {error}"
+    )
+    return f"what came does not load here ({told})"
+
+
+def _load(pickled: bytes, here: Here) -> Any:
+    return _Unpickler(io.BytesIO(pickled), [], here).load()
+
+
+def _load_component(component: PackedComponent, here: Here, staged: Staged) -> None:
+    try:
+        unpickler = _Unpickler(io.BytesIO(component.stream), component.buffers, here)
+        unpickler.load()  # what both sides know
+        for root in component.roots:
+            if root[0] == "c":
+                cls = here.class_of(root[2:])
+                classes.apply_methods(cls, unpickler.load(), staged.undo)
+                classes.apply_rest(cls, unpickler.load(), staged.undo)
+            elif root[0] == "n" or not component.filled:
+                staged.values[root] = unpickler.load()
+        for pin in component.filled:
+            staged.contents[pin] = unpickler.load()
+        memo = unpickler.memo.copy()
+    except StageError:
+        raise
+    except Exception as error:
+        names = ", ".join(root[2:] for root in component.roots if root[0] == "n") or "a class"
+        raise StageError(f"{names}: {_what_failed(error)}") from error
+    for index, pin in component.held:
+        staged.counterparts[pin] = memo[index]

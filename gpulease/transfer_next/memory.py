@@ -1,0 +1,244 @@
+"""Memory by address: arrays that show the same bytes travel as views of one memory.
+
+Each array is taken to the array or buffer that owns its bytes, and travels as a view of that: the
+owner is an object like others, so that the components of all who show it are one.  What shows
+memory that we cannot name on the other side is refused.
+"""
+
+from __future__ import annotations
+
+import array
+import pickle
+from typing import Any
+
+from gpulease.transfer.libraries import library
+from gpulease.transfer.refuse import RefusedError
+
+from . import rebuild
+
+#: Exporters of a buffer that travel themselves.
+_EXPORTERS = (bytearray, array.array)
+_SMALL = 4096
+
+
+class Memory:
+    """The memories of one survey."""
+
+    def __init__(self) -> None:
+        #: Address and size -> the array that stands for what something of compiled code owns.
+        self._foreign: dict[tuple[int, int], Any] = {}
+        #: Address of the owner's memory -> frames that show it, and whether others do.
+        self.in_frames: dict[int, set[int]] = {}
+        self.shown: set[int] = set()
+        #: Memories that frames share with arrays, and so are no frame's own.
+        self.faces: set[int] = set()
+        self._framed: dict[int, InFrame] = {}
+        self._wholes: dict[int, Whole] = {}
+
+    def framed(self, found: Any, block: int) -> InFrame:
+        """Return what stands for an array inside a part of a frame while it is packed."""
+        return self._framed.setdefault(id(found), InFrame(found, block))
+
+    def whole(self, found: Any) -> Whole:
+        """Return what stands for the bytes of an array while it is packed."""
+        return self._wholes.setdefault(id(found), Whole(found))
+
+    def owner(self, found: Any) -> tuple[Any, Any]:
+        """Return the array that owns the bytes, or the buffer under it (then the second one)."""
+        np = library("numpy")
+        root = found
+        while True:
+            base = root.base
+            if type(base) is memoryview:
+                base = base.obj
+            elif base is not None and not isinstance(base, np.ndarray):
+                inner = getattr(base, "base", None)  # of what as_strided leaves in between
+                base = inner if isinstance(inner, np.ndarray) else base
+            if base is None or type(base) is rebuild.OwnedBytes:
+                return root, None
+            if isinstance(base, np.ndarray):
+                root = base
+                continue
+            return (
+                (root, base)
+                if isinstance(base, _EXPORTERS)
+                else (self._of_others(root, base), None)
+            )
+
+    def _of_others(self, root: Any, base: Any) -> Any:
+        """Return the array that stands for memory which belongs to something of compiled code."""
+        kind = type(base)
+        if kind is bytes or kind.__name__ == "PyCapsule":
+            low, high = _bounds(root)
+            for (start, end), known in self._foreign.items():
+                if start <= low and high <= end:
+                    return known
+                if low < end and start < high:
+                    raise RefusedError("an array over memory that another shows in part", root)
+            return self._foreign.setdefault((low, high), root)
+        name = f"{kind.__module__}.{kind.__qualname__}"
+        words = _WORDS.get(kind.__name__, f"memory of a {name}")
+        raise RefusedError(f"an array over {words}", root)
+
+    def foreign(self) -> list[Any]:
+        """Return the arrays that stand for memory of compiled code's."""
+        return list(self._foreign.values())
+
+    def crossing(self) -> set[int]:
+        """Return memories that a frame and something else show, for the first time."""
+        return (self.in_frames.keys() & self.shown) - self.faces
+
+
+_WORDS = {
+    "_BytesIOBuffer": "the buffer of a BytesIO", "mmap": "a writable memory map",
+    "BytesIO": "the buffer of a BytesIO",
+}  # fmt: skip
+
+
+class InFrame:
+    """An array inside a pandas object, which copies on write what it shares with other frames."""
+
+    __slots__ = ("array", "block", "original")
+
+    def __init__(self, found: Any, block: int) -> None:
+        self.original = self.array = found
+        self.block = block
+
+
+class Whole:
+    """The bytes of an array of a class of its own, of which it is a view on the other side."""
+
+    __slots__ = ("array",)
+
+    def __init__(self, found: Any) -> None:
+        self.array = found
+
+
+def _bounds(found: Any) -> tuple[int, int]:
+    np = library("numpy")
+    low, high = np.lib.array_utils.byte_bounds(found)
+    return int(low), int(high)
+
+
+def address(found: Any) -> int:
+    """Return where an array's first element is."""
+    return int(found.__array_interface__["data"][0])
+
+
+def _raw(root: Any) -> Any:
+    """Return the bytes of an array that owns them, in memory's order; small ones are copied."""
+    flat = root.view(_plain()).ravel(order="K").view("u1")
+    return flat.tobytes() if flat.nbytes < _SMALL else pickle.PickleBuffer(flat)
+
+
+def _plain() -> Any:
+    return library("numpy").ndarray
+
+
+def reduce_array(memory: Memory, found: Any) -> Any:
+    """Reduce an array to a view of its memory, or to the memory if it owns it."""
+    np = library("numpy")
+    if isinstance(found, np.memmap):
+        if getattr(found, "mode", "r") in ("r+", "w+"):
+            raise RefusedError("a writable memmap", found)
+        return NotImplemented
+    if found.dtype == object:
+        return _reduce_objects(memory, found)
+    if found.dtype.hasobject or found.dtype.kind == "T":
+        if found.base is not None:
+            raise RefusedError(f"a view of an array of {type(found.dtype).__name__}", found)
+        return NotImplemented
+    return _reduce_bytes(memory, found) if found.dtype.itemsize else NotImplemented
+
+
+def _reduce_bytes(memory: Memory, found: Any) -> Any:
+    np = library("numpy")
+    root, exporter = memory.owner(found)
+    writeable = found.flags.writeable
+    if exporter is not None:
+        start = np.frombuffer(exporter, "u1").__array_interface__["data"][0]
+        return _view(found, exporter, start)
+    if not root.flags.forc:
+        raise RefusedError("an array over memory with gaps", found)
+    start = _bounds(root)[0]
+    memory.shown.add(start)
+    if type(root) is not np.ndarray:
+        # The other side's is a view of plain memory: no class's code makes that.
+        return _view(found, memory.whole(root), start)
+    if root is not found:
+        return _view(found, root, start)
+    return rebuild.array, (_raw(found), found.dtype, found.shape, found.strides, writeable)
+
+
+def _view(found: Any, root: Any, start: int) -> Any:
+    kind = type(found)
+    offset = address(found) - start
+    made = root, kind, found.dtype, found.shape, found.strides, offset, found.flags.writeable
+    if kind is _plain() or not hasattr(found, "__dict__"):
+        return rebuild.view, made
+    return rebuild.view, made, (found.__dict__,), None, None, rebuild.fill_array
+
+
+def _reduce_objects(memory: Memory, found: Any) -> Any:
+    np = library("numpy")
+    kind = type(found)
+    root, exporter = memory.owner(found)
+    if exporter is not None or not root.flags.forc:
+        raise RefusedError("an array of objects over memory of something else", found)
+    space = found.__dict__ if kind is not np.ndarray and hasattr(found, "__dict__") else None
+    if root is found:
+        order = "F" if found.flags.f_contiguous and not found.flags.c_contiguous else "C"
+        items = found.view(np.ndarray).ravel(order="K").tolist()
+        state = (items, found.flags.writeable, space)
+        return rebuild.objects, (kind, found.shape, order), state, None, None, rebuild.fill_objects
+    start = (address(found) - _bounds(root)[0]) // found.itemsize
+    made = (root, kind, found.shape, found.strides, start, found.flags.writeable)
+    rest = () if space is None else ((space,), None, None, rebuild.fill_array)
+    return (rebuild.object_view, made, *rest)
+
+
+def reduce_row(memory: Memory, found: Any) -> Any:
+    """Reduce a row of a structured array, which shows the array's memory."""
+    np = library("numpy")
+    base = found.base
+    if not isinstance(base, np.ndarray) or found.dtype.hasobject:
+        return NotImplemented
+    root, exporter = memory.owner(base)
+    if exporter is not None or not root.flags.forc:
+        raise RefusedError("a row over memory of something else", found)
+    memory.shown.add(_bounds(root)[0])
+    offset = int(found.__array_interface__["data"][0]) - _bounds(root)[0]
+    return rebuild.row, (
+        root if type(root) is np.ndarray else memory.whole(root),
+        found.dtype,
+        offset,
+    )
+
+
+def reduce_whole(whole: Whole) -> Any:
+    """Reduce the bytes of an array of a class of its own."""
+    flat = whole.array.view(_plain()).ravel(order="K").view("u1")
+    raw = flat.tobytes() if flat.nbytes < _SMALL else pickle.PickleBuffer(flat)
+    return rebuild.array, (raw, flat.dtype, flat.shape, flat.strides, True)
+
+
+def reduce_in_frame(memory: Memory, framed: InFrame) -> Any:
+    """Reduce an array inside a frame: to a copy, or to a view of what an array shows, too."""
+    np = library("numpy")
+    found = framed.array
+    if found.dtype.hasobject or found.dtype.kind == "T":
+        if found.base is not None:  # a copy: its items are objects like others
+            found = framed.array = found.copy(order="K")
+        return reduce_array(memory, found)
+    root, exporter = memory.owner(found)
+    low = _bounds(root)[0] if exporter is None else address(np.frombuffer(exporter, "u1"))
+    if exporter is not None:
+        memory.shown.add(low)
+    users = memory.in_frames.setdefault(low, set())
+    users.add(framed.block)
+    if low in memory.faces:
+        if len(users) > 1:
+            raise RefusedError("frames that share memory with each other and with an array", found)
+        return reduce_array(memory, found)
+    flat = found if found.flags.forc else np.array(found, order="C")
+    return rebuild.array, (_raw(flat), flat.dtype, flat.shape, flat.strides, found.flags.writeable)

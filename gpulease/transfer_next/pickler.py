@@ -1,0 +1,368 @@
+"""How one object is taken apart: by its exact type first, then by its class, then as Python says.
+
+The pickler of C meets lists, dictionaries, tuples and texts by itself.  Everything else asks
+``reducer_override`` once.  Nothing here knows components.
+"""
+
+from __future__ import annotations
+
+import abc
+import enum
+import gc
+import io
+import operator
+import sys
+import threading
+import types
+import typing
+from collections.abc import Callable
+from typing import Any
+
+import cloudpickle
+
+from gpulease.transfer.libraries import library
+from gpulease.transfer.refuse import RefusedError, refused_kind
+from gpulease.transfer.values.kinds import caches, unpickled, weak
+from gpulease.transfer.values.stays import files, leaves
+from gpulease.transfer.values.stays import stayed as stayed_kind
+
+from . import anatomy, rebuild
+from .memory import InFrame, Memory, Whole, reduce_array, reduce_in_frame, reduce_row, reduce_whole
+from .tables import Counterparts
+
+_LOCKS = {type(threading.Lock()): "Lock", type(threading.RLock()): "RLock"}
+_VARIABLES = (typing.TypeVar, typing.ParamSpec, typing.TypeVarTuple)
+_OWN_WAYS = ("__reduce__", "__reduce_ex__", "__getstate__")
+_MORE_WAYS = ("__setstate__", "__getnewargs__", "__getnewargs_ex__")
+
+
+class Met:
+    """What one survey's picklers share: the side's tables, and what was met."""
+
+    def __init__(self, namespace: dict[str, Any], classes: Counterparts, others: Counterparts,
+                 stays: Counterparts) -> None:  # fmt: skip
+        self.namespace = namespace
+        self.classes = classes
+        #: Markers and type variables.
+        self.others = others
+        self.stays = stays
+        self.memory = Memory()
+        #: Classes met since somebody last looked.
+        self.met_classes: set[str] = set()
+        #: Objects that are found again by a module and a name.
+        self.named: dict[int, Any] = {}
+        self._constants: dict[type, dict[int, tuple[str, str]]] = {}
+
+    def class_id(self, cls: type) -> str:
+        """Return the id of a class of the notebook, which was met."""
+        oid = self.classes.id_of(cls)
+        self.met_classes.add(oid)
+        return oid
+
+    def constant(self, obj: Any) -> tuple[str, str] | None:
+        """Return under which name its class's module has an object."""
+        kind = type(obj)
+        known = self._constants.get(kind)
+        if known is None:
+            module = sys.modules.get(kind.__module__)
+            space = {} if module is None or kind.__module__ == "__main__" else dict(vars(module))
+            known = self._constants[kind] = {
+                id(value): (kind.__module__, name)
+                for name, value in space.items()
+                if type(value) is kind
+            }
+        found = known.get(id(obj))
+        if found is not None:
+            self.named[id(obj)] = obj
+        return found
+
+
+def travels_by_value(obj: Any) -> bool:
+    """Say whether a class or function is the notebook's: no module has it under its name."""
+    if isinstance(obj, type) and not anatomy.made_by_python(obj):
+        return False
+    name: str = getattr(obj, "__qualname__", "")
+    module = getattr(obj, "__module__", None)
+    if module == "__main__" or not isinstance(module, str):
+        return True
+    try:
+        return operator.attrgetter(name)(sys.modules[module]) is not obj
+    except (KeyError, AttributeError, ValueError):
+        return _found_elsewhere(obj) is None
+
+
+def _found_elsewhere(cls: Any) -> tuple[Any, str] | None:
+    """Return the package that has a class whose own words lead to no module (``np.recarray``)."""
+    module = getattr(cls, "__module__", None)
+    if not isinstance(cls, type) or not isinstance(module, str):
+        return None
+    while module and module not in sys.modules:
+        module = module.rpartition(".")[0]
+    found = sys.modules.get(module)
+    name: str = cls.__name__
+    return (found, name) if getattr(found, name, None) is cls else None
+
+
+def takes_raw(cls: type) -> bool:
+    """Say whether instances are their attributes and the builtin under their class."""
+    if anatomy.builtin_under(cls) is None:
+        return False
+    if issubclass(cls, BaseException):
+        own: Any = cls.__reduce__
+        return (
+            not anatomy.made_by_python(cls)
+            or travels_by_value(cls)
+            or (own is BaseException.__reduce__ and not hasattr(cls, "__getnewargs__"))
+        )
+    if not anatomy.made_by_python(cls):
+        return cls is types.SimpleNamespace
+    if travels_by_value(cls):
+        return True
+    usual = all(getattr(cls, way) is getattr(object, way) for way in _OWN_WAYS)
+    return (
+        usual
+        and anatomy.builtin_under(cls) is object
+        and not any(hasattr(cls, way) for way in _MORE_WAYS)
+    )
+
+
+class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+    """Packs roots; its memo says which objects it met."""
+
+    def __init__(self, file: io.BytesIO, buffers: list[Any], met: Met) -> None:
+        super().__init__(file, protocol=5, buffer_callback=buffers.append)
+        self.met = met
+        self.kinds = KINDS
+        self.raw: dict[type, bool] = {}
+
+    def reducer_override(self, obj: Any) -> Any:
+        """Reduce one object."""
+        kind = type(obj)
+        exact = self.kinds.get(kind)
+        if exact is not None:
+            return exact(self, obj)
+        raw = self.raw.get(kind)
+        if raw is None:
+            raw = self.raw[kind] = not issubclass(kind, type) and self._is_plainly_raw(kind)
+        if raw:
+            return self._raw(obj, kind)
+        if isinstance(obj, type):
+            return self.class_(obj)
+        return self._other(obj, kind)
+
+    def _is_plainly_raw(self, kind: type) -> bool:
+        """Say whether every instance of a class is taken raw, without another look."""
+        if kind in self.dispatch_table or issubclass(kind, enum.Enum | io.IOBase):
+            return False
+        if kind.__module__.partition(".")[0] in _LIBRARIES or weak.is_weak(kind):
+            return False
+        np = library("numpy")
+        if np is not None and issubclass(kind, np.ndarray | np.generic):
+            return False
+        return not leaves.may_be(kind) and takes_raw(kind)
+
+    def _raw(self, obj: Any, kind: type) -> Any:
+        if not travels_by_value(kind):
+            if (found := self.met.constant(obj)) is not None:
+                return rebuild.constant, found
+            if kind.__name__ == "cached_property":
+                return self._other(obj, kind)
+        made_from, state = anatomy.take_apart(obj)
+        return rebuild.instance, (kind, *made_from), state, None, None, rebuild.fill_instance
+
+    # ---- what the language makes
+
+    def class_(self, obj: type) -> Any:
+        """Reduce a class: the notebook's to its id, another to its name."""
+        if travels_by_value(obj):
+            return rebuild.class_of, (self.met.class_id(obj),)
+        if obj is stayed_kind.Stayed:
+            raise RefusedError("the type of what stands for something", obj)
+        name = getattr(sys.modules.get(obj.__module__), obj.__qualname__.partition(".")[0], None)
+        if name is None and (found := _found_elsewhere(obj)) is not None:
+            return getattr, found
+        if not anatomy.made_by_python(obj) and _lacks_a_name(obj):
+            return self._unnamed(obj)
+        return super().reducer_override(obj)
+
+    def _unnamed(self, obj: type) -> Any:
+        for name, value in vars(types).items():
+            if value is obj:
+                return rebuild.constant, ("types", name)
+        if obj is type(None) or obj is type(...) or obj is type(NotImplemented):
+            return super().reducer_override(obj)
+        raise RefusedError(f"the type {obj.__name__}, which has no name to be found by", obj)
+
+    def function(self, obj: types.FunctionType) -> Any:
+        """Reduce a function of the notebook, over the receiver's namespace."""
+        if not travels_by_value(obj):
+            return super().reducer_override(obj)
+        state = (parts_of(obj), obj.__dict__)
+        made = obj.__code__, obj.__closure__, self._space(obj)
+        return rebuild.function, made, state, None, None, rebuild.fill_function
+
+    def _space(self, obj: types.FunctionType) -> Any:
+        space = obj.__globals__
+        if space is self.met.namespace:
+            return None
+        name = space.get("__name__")
+        module = sys.modules.get(name) if isinstance(name, str) else None
+        return name if module is not None and getattr(module, "__dict__", None) is space else space
+
+    def cell(self, obj: types.CellType) -> Any:
+        """Reduce a cell, which may hold what it belongs to."""
+        try:
+            state: tuple[Any, ...] = (obj.cell_contents,)
+        except ValueError:
+            return rebuild.cell, ()
+        return rebuild.cell, (), state, None, None, rebuild.fill_cell
+
+    def method(self, obj: types.MethodType) -> Any:
+        """Reduce a bound method."""
+        if leaves.leaf_kind(obj) is not None:
+            return self._stays(obj)
+        return types.MethodType, (obj.__func__, obj.__self__)
+
+    def marker(self, obj: object) -> Any:
+        """Reduce an ``object()``, which is nothing but itself."""
+        return rebuild.marker, (self.met.others.id_of(obj),)
+
+    def variable(self, obj: Any) -> Any:
+        """Reduce a type variable of the notebook."""
+        if obj.__module__ != "__main__":
+            return super().reducer_override(obj)
+        names = ("__bound__", "__covariant__", "__contravariant__", "__constraints__",
+                 "__default__")  # fmt: skip
+        parts = {name: getattr(obj, name) for name in names if hasattr(obj, name)}
+        parts = {name: value for name, value in parts.items() if name != "__default__"}
+        oid = self.met.others.id_of(obj)
+        return rebuild.variable, (oid, type(obj).__name__, obj.__name__, parts)
+
+    def stood(self, obj: Any) -> Any:
+        """Reduce what stands for an object of the other side."""
+        leaf = stayed_kind.leaf_of(obj)
+        return rebuild.stayed, (leaf.oid, leaf.kind, leaf.cls)
+
+    def _stays(self, obj: Any) -> Any:
+        words = leaves.leaf_kind(obj) or type(obj).__name__
+        oid = None
+        if type(obj) is not types.MethodType and type(obj) is not types.BuiltinFunctionType:
+            oid = self.met.stays.id_of(obj)
+        else:  # each look at a method makes another one
+            same = (each for each in self.met.stays.values() if _is_same_method(each, obj))
+            oid = self.met.stays.id_of(next(same, obj))
+        return rebuild.stayed, (oid, words, stayed_kind.class_of(obj))
+
+    # ---- everything else
+
+    def _other(self, obj: Any, kind: type) -> Any:  # noqa: C901, PLR0911, PLR0912 - a table
+        if isinstance(obj, io.IOBase):
+            if (name := files.standard_name(obj)) is not None:
+                return files.standard_stream, (name,)
+            if files.is_closed_file(obj):
+                return files.reduce_closed(obj)
+        if kind in weak.PROXIES or weak.is_weak(kind):
+            return weak.reduce(obj, lambda _referent: True)
+        if kind in _LOCKS and leaves.leaf_kind(obj) is None:
+            return rebuild.free_lock, (_LOCKS[kind],)
+        if leaves.leaf_kind(obj) is not None:
+            return self._stays(obj)
+        if (words := refused_kind(obj)) is not None:
+            raise RefusedError(words, obj)
+        if isinstance(obj, caches.LRU_CACHE) and travels_by_value(obj.__wrapped__):
+            return caches.reduce(obj)
+        if isinstance(obj, enum.Enum):
+            return self._member(obj, kind)
+        if (found := unpickled.reduce(obj)) is not NotImplemented:
+            return found
+        if anatomy.made_by_python(kind) and (found := self.met.constant(obj)) is not None:
+            return rebuild.constant, found
+        np = library("numpy")
+        if np is not None:
+            if isinstance(obj, np.ndarray):
+                return reduce_array(self.met.memory, obj)
+            if isinstance(obj, np.void):
+                return reduce_row(self.met.memory, obj)
+        if kind.__module__.partition(".")[0] == "PIL" and getattr(obj, "readonly", False):
+            raise RefusedError("an image over memory of something else", obj)
+        if kind.__module__.startswith("pandas."):
+            return self._of_pandas(obj)
+        if travels_by_value(kind) and takes_raw(kind):
+            return self._raw(obj, kind)
+        if kind is operator.methodcaller:
+            return NotImplemented
+        return super().reducer_override(obj)
+
+    def _member(self, obj: Any, kind: Any) -> Any:
+        if not travels_by_value(kind):
+            return NotImplemented
+        if kind._member_map_.get(obj._name_) is obj:
+            return rebuild.member, (kind, obj._name_)
+        return rebuild.combination, (kind, obj._value_)
+
+    def _of_pandas(self, obj: Any) -> Any:
+        """Reduce a part of a frame, with what stands for each array that it names."""
+        reduced = obj.__reduce_ex__(5)
+        if isinstance(reduced, str):
+            return reduced
+        np = library("numpy")
+        memory, block = self.met.memory, id(obj)
+
+        def framed(value: Any) -> Any:
+            if type(value) is np.ndarray:
+                return memory.framed(value, block)
+            if type(value) is tuple:
+                return tuple(map(framed, value))
+            if type(value) is dict:
+                return {key: framed(each) for key, each in value.items()}
+            return value
+
+        return tuple(map(framed, reduced))
+
+
+def _lacks_a_name(obj: type) -> bool:
+    module = sys.modules.get(obj.__module__)
+    return getattr(module, obj.__qualname__.partition(".")[0], None) is None
+
+
+def _is_same_method(one: Any, other: Any) -> bool:
+    return type(one) is type(other) and one.__self__ is other.__self__ and bool(one == other)
+
+
+def parts_of(function: types.FunctionType) -> dict[str, Any]:
+    """Return what a function is besides its code, closure and globals."""
+    parts = {
+        name: getattr(function, name)
+        for name in rebuild.FUNCTION_PARTS[:7]
+        if hasattr(function, name)
+    }
+    annotate = getattr(function, "__annotate__", None)
+    if annotate is None:
+        return parts | {"__annotations__": function.__annotations__}
+    # From 3.14 on annotations are code, which is not run for a look: what it gave may be there.
+    held = [function.__globals__, function.__dict__, function.__kwdefaults__]
+    found = [
+        each
+        for each in gc.get_referents(function)
+        if type(each) is dict and not any(each is known for known in held)
+        and each is not getattr(function, "__builtins__", None)
+    ]  # fmt: skip
+    if found:
+        return parts | {"__annotations__": found[0]}
+    return parts | {"__annotate__": annotate}
+
+
+#: Libraries with a way of their own here.
+_LIBRARIES = frozenset({"pandas", "PIL"})
+KINDS: dict[type, Callable[[Pickler, Any], Any]] = {
+    types.FunctionType: Pickler.function,
+    types.CellType: Pickler.cell,
+    types.MethodType: Pickler.method,
+    type: Pickler.class_,
+    abc.ABCMeta: Pickler.class_,
+    object: Pickler.marker,
+    stayed_kind.Stayed: Pickler.stood,
+    InFrame: lambda pickler, obj: reduce_in_frame(pickler.met.memory, obj),
+    Whole: lambda _pickler, obj: reduce_whole(obj),
+    **dict.fromkeys(_VARIABLES, Pickler.variable),
+}

@@ -1,0 +1,237 @@
+"""What the pickles call on the side that loads them.
+
+They ask ``CURRENT`` for the side's own objects: its namespace, its classes and what it pinned.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import types
+from typing import Any, Protocol
+
+from . import anatomy
+
+
+class Here(Protocol):
+    """What a loading side answers."""
+
+    namespace: dict[str, Any]
+
+    def seed(self, key: str) -> Any:
+        """Return what both sides know by this key."""
+
+    def class_of(self, oid: str) -> Any:
+        """Return a class of the notebook."""
+
+    def marker(self, oid: str) -> Any:
+        """Return an ``object()``."""
+
+    def variable(self, oid: str, parts: tuple[Any, ...]) -> Any:
+        """Return a type variable."""
+
+    def stayed(self, oid: str, kind: str, cls: Any) -> Any:
+        """Return an object that stayed: itself, or what stands for it."""
+
+    def lock_later(self, array: Any) -> None:
+        """Make an array read-only once all is loaded: others may be views of it."""
+
+
+class _Current(threading.local):
+    here: Here | None = None
+
+
+CURRENT = _Current()
+
+
+def _here() -> Here:
+    assert CURRENT.here is not None, "a pickle of ours is loaded by a side only"
+    return CURRENT.here
+
+
+def seed(key: str) -> Any:
+    """Return what both sides know by this key."""
+    return _here().seed(key)
+
+
+def class_of(oid: str) -> Any:
+    """Return a class of the notebook."""
+    return _here().class_of(oid)
+
+
+def marker(oid: str) -> Any:
+    """Return an ``object()``."""
+    return _here().marker(oid)
+
+
+def variable(oid: str, *parts: Any) -> Any:
+    """Return a type variable of the notebook."""
+    return _here().variable(oid, parts)
+
+
+def stayed(oid: str, kind: str, cls: Any) -> Any:
+    """Return an object that stayed, or what stands for it."""
+    return _here().stayed(oid, kind, cls)
+
+
+def instance(cls: Any, *made_from: Any) -> Any:
+    """Return an empty instance."""
+    return anatomy.put_together(cls, made_from)
+
+
+fill_instance = anatomy.fill
+
+
+def function(code: types.CodeType, closure: Any, space: Any) -> Any:
+    """Return a function over ``space``: its dictionary, a module's name, or the notebook's."""
+    if space is None:
+        space = _here().namespace
+    elif type(space) is str:
+        space = vars(__import__(space, fromlist=["*"]))
+    return types.FunctionType(code, space, code.co_name, None, closure)
+
+
+FUNCTION_PARTS = (
+    "__name__", "__qualname__", "__module__", "__doc__",
+    "__defaults__", "__kwdefaults__", "__type_params__", "__annotate__", "__annotations__",
+)  # fmt: skip
+
+
+def fill_function(made: Any, state: tuple[dict[str, Any], Any]) -> None:
+    """Give a function its parts; whichever it has besides are as for a new one."""
+    parts, space = state
+    for name in FUNCTION_PARTS:
+        if name in parts and getattr(made, name, None) is not parts[name]:
+            setattr(made, name, parts[name])
+    if made.__dict__ is not space:
+        made.__dict__ = space
+
+
+def cell() -> types.CellType:
+    """Return an empty cell."""
+    return types.CellType()
+
+
+def fill_cell(made: types.CellType, state: tuple[Any, ...]) -> None:
+    """Put a value into a cell, or leave it empty."""
+    if state:
+        made.cell_contents = state[0]
+    else:
+        with contextlib.suppress(ValueError):  # it is empty
+            del made.cell_contents
+
+
+def member(cls: Any, name: str) -> Any:
+    """Return a member of an enumeration whose content may not be here yet."""
+    return cls._member_map_[name]
+
+
+def combination(cls: Any, value: Any) -> Any:
+    """Return flags that have no name together."""
+    return cls(value)
+
+
+def free_lock(name: str) -> Any:
+    """Return a new lock that nobody holds."""
+    return getattr(threading, name)()
+
+
+def constant(module: str, name: str) -> Any:
+    """Return what an installed module has under a name."""
+    return getattr(__import__(module, fromlist=["*"]), name)
+
+
+def namespace() -> Any:
+    """Return the notebook's namespace."""
+    return _here().namespace
+
+
+# ---- memory
+
+
+class OwnedBytes(bytearray):
+    """The memory of an array that is too large to be copied once more: the array's alone."""
+
+
+#: Up to this size an array that arrives is copied, so that it owns its memory as a new one does.
+COPIED_BYTES = 1 << 20
+
+
+def array(raw: Any, dtype: Any, shape: Any, strides: Any, writeable: bool) -> Any:
+    """Return an array with memory of its own."""
+    import numpy as np
+
+    size = memoryview(raw).nbytes
+    if not size:
+        made = np.empty(shape, dtype)
+    elif size <= COPIED_BYTES:
+        made = np.ndarray(shape, dtype, buffer=raw, strides=strides).copy(order="K")
+    else:
+        own = raw if type(raw) is OwnedBytes else OwnedBytes(raw)
+        made = np.ndarray(shape, dtype, buffer=own, strides=strides)
+    if not writeable:
+        _here().lock_later(made)
+    return made
+
+
+def view(  # noqa: PLR0917 - a pickle passes arguments by position
+    memory: Any, kind: Any, dtype: Any, shape: Any, strides: Any, offset: int, writeable: bool
+) -> Any:
+    """Return an array over memory that others show, too (``offset`` in bytes)."""
+    import numpy as np
+
+    if isinstance(memory, np.ndarray):
+        whole = memory.view(np.ndarray)
+        memory = (whole if whole.flags.c_contiguous else whole.T).reshape(-1).view("u1")
+    made = np.ndarray.__new__(kind, shape, dtype, buffer=memory, offset=offset, strides=strides)
+    if not writeable:
+        _here().lock_later(made)
+    return made
+
+
+def row(memory: Any, dtype: Any, offset: int) -> Any:
+    """Return one row of a structured array, over the array's memory."""
+    import numpy as np
+
+    return view(memory, np.ndarray, dtype, (), (), offset, True)[()]
+
+
+def objects(kind: Any, shape: Any, order: Any) -> Any:
+    """Return an array of objects without any."""
+    import numpy as np
+
+    return np.ndarray.__new__(kind, shape, object, order=order)
+
+
+def fill_objects(made: Any, state: tuple[list[Any], bool, Any]) -> None:
+    """Put objects into an array, in memory's order."""
+    items, writeable, space = state
+    flat = made.view(type=_array_type()).ravel(order="K")
+    for index, item in enumerate(items):
+        flat[index] = item
+    fill_array(made, (space,))
+    if not writeable:
+        _here().lock_later(made)
+
+
+def object_view(  # noqa: PLR0917 - as above
+    memory: Any, kind: Any, shape: Any, strides: Any, start: int, writeable: bool
+) -> Any:
+    """Return a view of an array of objects, from its element ``start``."""
+    import numpy as np
+
+    flat = memory.view(np.ndarray).ravel(order="K")[start:]
+    made = np.lib.stride_tricks.as_strided(flat, shape, strides, writeable=writeable)
+    return made if kind is np.ndarray else made.view(kind)
+
+
+def fill_array(made: Any, state: tuple[Any]) -> None:
+    """Give an array of a class of its own its attributes."""
+    if state[0] is not None and made.__dict__ is not state[0]:
+        made.__dict__ = state[0]
+
+
+def _array_type() -> Any:
+    import numpy as np
+
+    return np.ndarray

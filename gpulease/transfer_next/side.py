@@ -1,0 +1,323 @@
+"""One side's namespace: what changed against what both have, and one commit for what comes."""
+
+from __future__ import annotations
+
+import gc
+import io
+import secrets
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from gpulease.transfer.references import references
+
+from . import classes, commit, holders, in_place, loader, state
+from .engine import Away, PackedComponent, Parcel
+from .loader import Staged
+from .pickler import Met, Pickler
+from .survey import Component, Survey
+from .tables import Counterparts
+
+
+class Side:
+    """The second engine (see ``engine.Engine``); not thread safe."""
+
+    def __init__(self, label: str, namespace: dict[str, Any], hidden: Collection[str] = ()) -> None:
+        self.label = label
+        self.ns = namespace
+        self._hidden = frozenset(hidden)
+        self.forget_peer()
+
+    def forget_peer(self) -> None:
+        """The other side is new and holds nothing."""
+        token = secrets.token_hex(4)
+        self._classes = Counterparts()
+        self._others = Counterparts()
+        self._stays = Counterparts(prefix=self.label + token, keeps=True)
+        #: What both sides have: digest by roots.
+        self._base: dict[frozenset[str], bytes] = {}
+        #: Classes of which the other side has the shell.
+        self._theirs: set[str] = set()
+        #: My objects that something outside holds here, and my counterparts of the other side's.
+        self._pins: dict[str, Any] = {}
+        self._counterparts: dict[str, Any] = {}
+        self._away: dict[str, Away] = {}
+        self._pin_prefix, self._pin_count = self.label + token, 0
+        self._dirty: set[frozenset[str]] = set()
+
+    # ---- looking
+
+    def names(self) -> list[str]:
+        """Return the person's names here, in their order."""
+        return [name for name in self.ns if name not in self._hidden]
+
+    def away(self) -> Mapping[str, Away]:
+        """Return the names that are not bound here, and why."""
+        return self._away
+
+    def lacking(self, names: Collection[str]) -> set[str]:
+        """Return which of the names that these lead to are not bound here ("*": all of them)."""
+        if not self._away:
+            return set()
+        if "*" in names:
+            return set(self._away)
+        queue, found = list(names), set(names)
+        by_name = {name: each for each in self._survey().components for name in each.names}
+        while queue:
+            component = by_name.get(queue.pop())
+            reads = set() if component is None else component.reads()
+            if reads is None:
+                return set(self._away)
+            queue += reads - found
+            found |= reads
+        return found & self._away.keys()
+
+    def changed(self) -> list[frozenset[str]]:
+        """Return the roots of each component that the other side lacks as it is here."""
+        with _collector_waits():
+            survey = self._survey()
+            return [_plain(each.roots) for each in survey.components if self._differs(each)]
+
+    def _known(self) -> dict[str, Any]:
+        builtins = self.ns.get("__builtins__", __builtins__)
+        builtins = builtins if isinstance(builtins, dict) else vars(builtins)
+        return {"namespace": self.ns, "builtins": builtins}
+
+    def _survey(self) -> Survey:
+        met = Met(self.ns, self._classes, self._others, self._stays)
+        values = {"n:" + name: self.ns[name] for name in self.names()}
+        survey = Survey(met, values, self._known())
+        survey.run({"p:" + pin: obj for pin, obj in self._counterparts.items()})
+        return survey
+
+    def _differs(self, component: Component) -> bool:
+        key = _plain(component.roots)
+        return component.error is None and self._base.get(key) != component.digest
+
+    # ---- going
+
+    def pack(self, needed: Collection[str] | None = None, *, hand_over: bool = True) -> Parcel:
+        """Pack what changed, or what ``needed`` leads to."""
+        with _collector_waits():
+            for name in [name for name in self._away if name in self.ns]:
+                del self._away[name]  # bound here again: this one counts
+            survey = self._survey()
+            held = self._held(survey)
+            return self._pack(survey, held, needed, hand_over)
+
+    def _pack(self, survey: Survey, held: dict[frozenset[str], list[Any]],
+              needed: Collection[str] | None, hand_over: bool) -> Parcel:  # fmt: skip
+        wanted = None if needed is None else _closure(survey.components, needed)
+        parcel = Parcel(
+            [], [], self.names() if hand_over else None, {}, frozenset(self._away),
+            frozenset(), state.read() if hand_over else {},
+        )  # fmt: skip
+        refused = _spread_refusals(survey.components)
+        met: set[str] = set()
+        pin_of = {id(obj): pin for pin, obj in self._pins.items()}
+        for component in survey.components:
+            key = _plain(component.roots)
+            reason = refused.get(component.roots)
+            if reason is not None:
+                parcel.away.update(dict.fromkeys(component.names, Away(reason, False)))
+                continue
+            objects = [obj for obj in held[component.roots] if in_place.can_be_filled(obj)]
+            fresh = [obj for obj in objects if id(obj) not in pin_of]
+            is_wanted = wanted is None or component.roots in wanted
+            if self._base.get(key) == component.digest and not fresh:
+                parcel.digests[key] = component.digest
+            elif is_wanted:
+                for obj in fresh:
+                    self._pin_count += 1
+                    pin = pin_of[id(obj)] = f"{self._pin_prefix}.{self._pin_count}"
+                    self._pins[pin] = obj
+                parcel.kept += [
+                    type(obj).__name__
+                    for obj in held[component.roots]
+                    if not in_place.can_be_filled(obj)
+                ]
+                parcel.components.append(self._ship(survey, component, objects, pin_of))
+                parcel.digests[key] = component.digest
+                met |= component.classes | {r[2:] for r in component.roots if r[0] == "c"}
+            else:
+                parcel.away.update(
+                    dict.fromkeys(component.names, Away("it is not needed yet", True))
+                )
+        parcel.shells = self._shells(survey.met, met)
+        parcel.pins = frozenset(self._pins)
+        return parcel
+
+    def _ship(self, survey: Survey, component: Component, objects: list[Any],
+              pin_of: dict[int, str]) -> PackedComponent:  # fmt: skip
+        pinned = {pin: obj for pin, obj in self._counterparts.items() if id(obj) in component.ids}
+        if pinned:
+            component = survey.pack(component.roots, pinned, in_place.content_of)
+            if component.error is not None:
+                raise component.error
+        index = component.index
+        return PackedComponent(
+            tuple(sorted(component.roots)), component.stream, component.buffers,
+            [(index[id(obj)], pin_of[id(obj)]) for obj in objects if id(obj) in index],
+            component.filled,
+        )  # fmt: skip
+
+    def _shells(self, met: Met, oids: set[str]) -> list[tuple[str, bytes]]:
+        """Return the shells that the other side lacks, bases first."""
+        out: list[tuple[str, bytes]] = []
+        done: set[str] = set(self._theirs)
+
+        def put(oid: str) -> None:
+            if oid in done:
+                return
+            done.add(oid)
+            cls = self._classes.get(oid)
+            for base in (type(cls), *cls.__bases__):
+                known = self._classes.find(base)
+                if known is not None:
+                    put(known)
+            file = io.BytesIO()
+            Pickler(file, [], met).dump(classes.shell_of(cls))
+            out.append((oid, file.getvalue()))
+
+        for oid in sorted(oids):
+            put(oid)
+        return out
+
+    def _held(self, survey: Survey) -> dict[frozenset[str], list[Any]]:
+        """Return for each component what something outside holds of it."""
+        known: Counter[int] = Counter(map(id, self.ns.values()))
+        tables = [
+            survey.values.values(), self._pins.values(), self._counterparts.values(),
+            list_ids(self._stays), list_ids(self._others), survey.met.memory.foreign(),
+        ]  # fmt: skip
+        out = {}
+        for component in survey.components:
+            spaces = [
+                vars(self._classes.get(root[2:])).values()
+                for root in component.roots
+                if root[0] == "c"
+            ]
+            out[component.roots] = (
+                [] if component.error else holders.held(component, known, [*tables, *spaces])
+            )
+        return out
+
+    def acknowledge(self, parcel: Parcel) -> None:
+        """The other side has committed what ``pack`` gave."""
+        self._theirs |= {oid for oid, _ in parcel.shells}
+        if parcel.names is None:
+            self._base.update(parcel.digests)
+        else:
+            self._base = dict(parcel.digests)
+
+    # ---- coming
+
+    def stage(self, parcel: Parcel) -> Staged:
+        """Load a parcel beside what is here."""
+        here = loader.Here(
+            self.label, self.ns, self._known(), (self._classes, self._others, self._stays),
+            self._pins,
+        )  # fmt: skip
+        return loader.stage(parcel, here, self._classes)
+
+    def abandon(self, staged: Staged) -> None:
+        """Drop what was loaded."""
+        staged.undo.run()
+
+    def commit(self, staged: Staged) -> None:
+        """Put what was loaded in place."""
+        with _collector_waits():
+            commit.apply(staged, self.ns, self._hidden, self._pins)
+            self._after(staged)
+
+    def _after(self, staged: Staged) -> None:
+        parcel = staged.parcel
+        self._theirs |= {oid for oid, _ in parcel.shells}
+        came = {root[2:] for root in staged.values if root[0] == "n"}
+        for name in came | (set(parcel.names or ()) - parcel.away.keys()):
+            self._away.pop(name, None)
+        self._away.update(parcel.away)
+        if parcel.names is not None:
+            self._counterparts = {
+                pin: obj for pin, obj in self._counterparts.items() if pin in parcel.pins
+            }
+        self._counterparts.update(staged.counterparts)
+        arrived = [_plain(frozenset(each.roots)) for each in parcel.components]
+        staged.values.clear()
+        staged.contents.clear()
+        staged.counterparts.clear()
+        known = set(parcel.digests)
+        self._base = {
+            key: digest
+            for key, digest in self._base.items()
+            if (parcel.names is None or key in known) and key not in arrived
+        }
+        self._agree(arrived)
+
+    def _agree(self, arrived: list[frozenset[str]]) -> None:
+        """Make what arrived the baseline, and give up pins that nothing holds any more."""
+        survey = self._survey()
+        by_key = {_plain(each.roots): each for each in survey.components}
+        for key in arrived:
+            if key in by_key and by_key[key].error is None:
+                self._base[key] = by_key[key].digest
+        held = {id(obj) for objects in self._held(survey).values() for obj in objects}
+        reached = set().union(*(each.ids for each in survey.components))
+        del survey, by_key
+        unheld = references(self._pins)
+        self._pins = {
+            pin: obj
+            for pin, obj in self._pins.items()
+            if (id(obj) in held if id(obj) in reached else unheld[pin] > 0)
+        }
+        for table in (self._classes, self._others, self._stays):
+            table.prune()
+
+
+def list_ids(table: Counterparts) -> list[Any]:
+    """Return what a table holds."""
+    return list(table.values())
+
+
+def _plain(roots: frozenset[str]) -> frozenset[str]:
+    """Return a component's roots without pins, which only one side has."""
+    return frozenset(root for root in roots if root[0] != "p")
+
+
+def _closure(components: list[Component], needed: Collection[str]) -> set[frozenset[str]]:
+    """Return the components that these names lead to: their classes, and what their code reads."""
+    by_root = {root: each for each in components for root in each.roots}
+    queue = ["n:" + name for name in needed]
+    found: set[frozenset[str]] = set()
+    while queue:
+        component = by_root.get(queue.pop())
+        if component is None or component.roots in found:
+            continue
+        found.add(component.roots)
+        queue += ["c:" + oid for oid in component.classes]
+        reads = component.reads()
+        queue += list(by_root) if reads is None else ["n:" + name for name in reads]
+    return found
+
+
+def _spread_refusals(components: list[Component]) -> dict[frozenset[str], str]:
+    """Return why components stay: what is refused in them, or in a class that they are of."""
+    refused = {each.roots: f"{each.error.kind}" for each in components if each.error is not None}
+    bad = {root[2:]: why for roots, why in refused.items() for root in roots if root[0] == "c"}
+    for each in components:
+        for oid in each.classes & bad.keys():
+            refused.setdefault(each.roots, bad[oid])
+    return refused
+
+
+@contextmanager
+def _collector_waits() -> Iterator[None]:
+    """Keep the collector from running: what it frees would give its address to another object."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()

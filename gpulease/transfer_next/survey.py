@@ -1,0 +1,299 @@
+"""Which components there are: what roots share, found while they are packed.
+
+One pickler of C for each root; its memo holds the objects that it met.  Roots whose memos share an
+object that can change are packed again, together.  All picklers live until the end: the address of
+something that was made for one would else be another's.
+"""
+
+from __future__ import annotations
+
+import enum
+import io
+import math
+import pickle
+import re
+import types
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import xxhash
+
+from gpulease.transfer.libraries import library
+from gpulease.transfer.refuse import RefusedError
+from gpulease.transfer.values.names.analysis import code_use
+
+from . import classes
+from .memory import InFrame
+from .pickler import Met, Pickler, travels_by_value
+from .rebuild import seed
+
+_NAN = re.compile(rb"G[\x7f\xff](?:[\xf1-\xff]|\xf0(?!\0{6}))")
+_PLAIN = frozenset((
+    str, bytes, tuple, int, float, complex, bool, frozenset, type(None), range, slice,
+    types.CodeType, pickle.PickleBuffer, types.ModuleType, types.BuiltinFunctionType,
+    types.MethodType, type(Ellipsis), re.Pattern, property, staticmethod, classmethod, InFrame,
+    types.GenericAlias, types.UnionType, object,
+))  # fmt: skip
+_PLAIN_MODULES = frozenset((
+    "datetime", "decimal", "fractions", "pathlib", "uuid", "zoneinfo", "typing", "logging",
+    "ipaddress", "operator", "_operator",
+))  # fmt: skip
+
+
+class Seed:
+    """Stands for something that both sides know while the beginning of a stream is packed."""
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return seed, (self.key,)
+
+
+class Preamble:
+    """The beginning of a stream, after which a pickler's memo holds what both sides know."""
+
+    def __init__(self, known: Mapping[str, Any]) -> None:
+        out = io.BytesIO()
+        pickler = pickle.Pickler(out, protocol=5)
+        pickler.dump([Seed(key) for key in known])
+        self.memo: dict[int, tuple[int, Any]] = {}
+        for key, (index, obj) in pickler.memo.copy().items():
+            if type(obj) is Seed:
+                self.memo[id(known[obj.key])] = (index, known[obj.key])
+            else:
+                self.memo[key] = (index, obj)
+        self.stream = out.getvalue()
+
+
+class _NaNs(Pickler):
+    """Asks for every object, for the sake of those NaNs that are in it: one is itself only."""
+
+    def persistent_id(self, obj: Any) -> Any:
+        if type(obj) is not float or obj == obj:  # noqa: PLR0124 - that is what a NaN is
+            return None
+        np = library("numpy")
+        if obj is math.nan:  # noqa: PLW0177 - which one it is
+            return "math"
+        if np is not None and obj is np.nan:
+            return "numpy"
+        return self.met.others.id_of(obj)
+
+
+@dataclass
+class Component:
+    """Roots that share something, packed."""
+
+    roots: frozenset[str]
+    stream: bytes = b""
+    buffers: list[Any] = field(default_factory=list)
+    digest: bytes = b""
+    #: Everything that the pickler met, by ``id``; which of it can change; where it is in the memo.
+    members: dict[int, Any] = field(default_factory=dict)
+    ids: set[int] = field(default_factory=set)
+    index: dict[int, int] = field(default_factory=dict)
+    #: Ids of the classes that it refers to.
+    classes: frozenset[str] = frozenset()
+    error: RefusedError | None = None
+    #: Pins of the other side whose contents follow the roots.
+    filled: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> list[str]:
+        """The variables among the roots."""
+        return [root[2:] for root in self.roots if root[0] == "n"]
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the stream and the memory beside it."""
+        sizes: list[int] = [buffer.raw().nbytes for buffer in self.buffers]
+        return len(self.stream) + sum(sizes)
+
+    def reads(self) -> set[str] | None:
+        """Return the global names that its code may touch; None where that cannot be told."""
+        found: set[str] = set()
+        for obj in self.members.values():
+            if type(obj) is types.CodeType:
+                use = code_use(obj)
+                if use.unbounded:
+                    return None
+                found |= use.reads | use.writes
+        return found
+
+
+def digest_of(stream: bytes, buffers: Iterable[Any]) -> bytes:
+    """Return the digest of a component as it is packed."""
+    each = [xxhash.xxh3_128_digest(stream)]
+    each += [xxhash.xxh3_128_digest(buffer.raw()) for buffer in buffers]
+    return each[0] if len(each) == 1 else xxhash.xxh3_128_digest(b"".join(each))
+
+
+class Survey:
+    """One look at all roots."""
+
+    def __init__(self, met: Met, values: dict[str, Any], known: Mapping[str, Any]) -> None:
+        self.met = met
+        #: Roots: "n:" and a name, "c:" and a class's id, "p:" and a pin of the other side's.
+        self.values = values
+        self.known = known
+        self._preamble = Preamble(known)
+        self._kinds: dict[type, bool | None] = dict.fromkeys(_PLAIN, False)
+        self._picklers: list[Any] = []
+        self.components: list[Component] = []
+
+    def run(self, lone: Mapping[str, Any]) -> None:
+        """Find all components; ``lone`` are roots where nothing else leads to their object."""
+        packed: dict[frozenset[str], Component] = {}
+        groups = self._first_groups()
+        while True:
+            for group in groups:
+                if group not in packed:
+                    packed[group] = self.pack(group)
+            groups, more = self._more_classes(groups)
+            merged = None if more else _merge([packed[group] for group in groups])
+            if merged is not None:
+                groups, more = merged, True
+            more = more or self._cross(groups, packed) or self._add_lone(groups, packed, lone)
+            if not more:
+                break
+        self.components = [packed[group] for group in groups]
+        self._picklers.clear()
+        self.met.named.clear()
+
+    def _first_groups(self) -> list[frozenset[str]]:
+        same: dict[int, set[str]] = {}
+        for root, value in self.values.items():
+            key = id(value) if self._can_change(value) else -1 - len(same)
+            same.setdefault(key, set()).add(root)
+        return list(map(frozenset, same.values()))
+
+    def _more_classes(self, groups: list[frozenset[str]]) -> tuple[list[frozenset[str]], bool]:
+        known = {root[2:] for group in groups for root in group if root[0] == "c"}
+        new = self.met.met_classes - known
+        return groups + [frozenset(["c:" + oid]) for oid in sorted(new)], bool(new)
+
+    def _cross(self, groups: list[frozenset[str]], packed: dict[frozenset[str], Component]) -> bool:
+        """Pack what holds frames again where their memory is an array's, too."""
+        crossing = self.met.memory.crossing()
+        if not crossing:
+            return False
+        self.met.memory.faces |= crossing
+        for group in groups:
+            if any(type(each) is InFrame for each in packed[group].members.values()):
+                del packed[group]
+        return True
+
+    def _add_lone(self, groups: list[frozenset[str]], packed: dict[frozenset[str], Component],
+                  lone: Mapping[str, Any]) -> bool:  # fmt: skip
+        reached: set[int] = set().union(*(packed[group].ids for group in groups))
+        new = {
+            root: obj
+            for root, obj in lone.items()
+            if id(obj) not in reached and root not in self.values
+        }
+        self.values.update(new)
+        groups += [frozenset([root]) for root in new]
+        return bool(new)
+
+    def pack(self, roots: frozenset[str], pinned: Mapping[str, Any] | None = None,
+             contents: Any = None) -> Component:  # fmt: skip
+        """Pack roots together; ``pinned`` are objects that the receiver has, with new contents."""
+        component = Component(roots)
+        classes_before, self.met.met_classes = self.met.met_classes, set()
+        try:
+            self._pack(component, Pickler, pinned, contents)
+            if _NAN.search(component.stream):
+                self._pack(component, _NaNs, pinned, contents)
+        except RefusedError as error:
+            component = Component(roots, error=error)
+        except Exception as error:  # noqa: BLE001 - a value's own way of being pickled
+            kind = type(error).__name__
+            component = Component(
+                roots, error=RefusedError(f"it cannot be packed ({kind}: {error})")
+            )
+        component.classes = frozenset(self.met.met_classes)
+        self.met.met_classes |= classes_before
+        return component
+
+    def _pack(self, component: Component, kind: type[Pickler], pinned: Mapping[str, Any] | None,
+              contents: Any) -> None:  # fmt: skip
+        out, buffers = io.BytesIO(), list[Any]()
+        pickler = kind(out, buffers, self.met)
+        self._picklers.append(pickler)
+        start = self._preamble
+        if pinned:
+            start = Preamble({**self.known, **{"p:" + pin: obj for pin, obj in pinned.items()}})
+        pickler.memo = dict(start.memo)
+        for root in sorted(component.roots):
+            if root[0] == "c":
+                for part in classes.parts_of(self.met.classes.get(root[2:])):
+                    pickler.dump(part)
+            elif root[0] == "n" or not pinned:
+                pickler.dump(self.values[root])
+        for obj in (pinned or {}).values():
+            pickler.dump(contents(obj))
+        component.filled = tuple(pinned or ())
+        component.stream = start.stream + out.getvalue()
+        component.buffers = buffers
+        memo = pickler.memo.copy()
+        component.members = {
+            key: obj for key, (_, obj) in memo.items() if key not in start.memo
+        } | {id(obj): obj for obj in (pinned or {}).values()}
+        component.index = {key: index for key, (index, _) in memo.items()}
+        component.ids = {key for key, obj in component.members.items() if self._can_change(obj)}
+        component.digest = digest_of(component.stream, buffers)
+
+    def _can_change(self, obj: Any) -> bool:
+        """Say whether it can be seen which object this is, and what is in it can change."""
+        kind = type(obj)
+        known = self._kinds.get(kind, self)
+        if known is self:
+            known = self._kinds[kind] = self._kind_can_change(kind)
+        if known is None:
+            return travels_by_value(obj)
+        return bool(known) and id(obj) not in self.met.named
+
+    def _kind_can_change(self, kind: type) -> bool | None:
+        if kind is types.FunctionType:
+            return None
+        if issubclass(kind, type | enum.Enum | types.ModuleType):
+            return False
+        if kind.__module__ in _PLAIN_MODULES:
+            return travels_by_value(kind)
+        np = library("numpy")
+        if np is not None and issubclass(kind, np.dtype | np.generic | np.ufunc):
+            return bool(issubclass(kind, np.void))
+        if kind.__module__ == "torch" and kind.__name__ in _TORCH:
+            return False
+        return kind.__name__ not in _DESCRIPTORS
+
+
+_TORCH = frozenset(("dtype", "device", "layout", "memory_format", "Size"))
+_DESCRIPTORS = frozenset(("getset_descriptor", "method_descriptor", "wrapper_descriptor"))
+
+
+def _merge(components: list[Component]) -> list[frozenset[str]] | None:
+    """Return the groups with those joined that share an object, None where none do."""
+    owner: dict[int, int] = {}
+    parent: list[int] = list(range(len(components)))
+
+    def find(number: int) -> int:
+        while parent[number] != number:
+            parent[number] = parent[parent[number]]
+            number = parent[number]
+        return number
+
+    joined = False
+    for number, component in enumerate(components):
+        for key in component.ids:
+            other = owner.setdefault(key, number)
+            if other != number and find(other) != find(number):
+                parent[find(number)] = find(other)
+                joined = True
+    if not joined:
+        return None
+    groups: dict[int, set[str]] = {}
+    for number, component in enumerate(components):
+        groups.setdefault(find(number), set()).update(component.roots)
+    return list(map(frozenset, groups.values()))

@@ -1,0 +1,161 @@
+"""A notebook on two sides of the second engine, with the first one's `Pair` as its pattern."""
+
+import pickle
+import sys
+import types
+from collections import Counter
+from types import SimpleNamespace
+
+from gpulease.errors import GPULeaseError
+from gpulease.transfer.values.names.analysis import cell_use
+from gpulease.transfer_next.engine import StageError
+from gpulease.transfer_next.side import Side
+from tests.transfer.child import Child
+from tests.transfer.companion_main import run
+from tests.transfer_next import companion_main
+
+
+class CellError(AssertionError):
+    """A cell on the GPU raised; the text is its traceback."""
+
+
+class There:
+    """The companion's side, as an engine."""
+
+    def __init__(self):
+        self.child = Child(companion_main.main)
+        self.away = {}
+
+    def ask(self, order):
+        answer = self.child.ask(order)
+        if answer.get("error"):
+            if answer.get("refused"):
+                raise StageError(answer["refused"])
+            raise CellError(answer["error"])
+        self.away = answer.get("away", self.away)
+        return answer
+
+    def run(self, source):
+        return self.ask({"op": "run", "source": source})
+
+    def pack(self, needed, hand_over):
+        self.ask({"op": "pack", "needed": _listed(needed), "hand_over": hand_over})
+        return pickle.loads(self.child._connection.recv_bytes())
+
+    def acknowledge(self, _parcel):
+        self.ask({"op": "acknowledge"})
+
+    def take(self, parcel):
+        self.child.tell({"op": "take"})
+        self.child._connection.send_bytes(pickle.dumps(parcel, protocol=5))
+        answer = self.child.hear()
+        if answer.get("error"):
+            raise StageError(answer["refused"]) if answer["refused"] else CellError(answer["error"])
+        self.away = answer["away"]
+
+    def lacking(self, names):
+        return set(self.ask({"op": "lacking", "names": sorted(names)})["names"])
+
+
+class Here:
+    """Home's side."""
+
+    def __init__(self, ns, hidden):
+        self.side = Side("h", ns, hidden=hidden)
+        self.ns = ns
+
+    @property
+    def away(self):
+        return {name: [away.reason, away.can_come] for name, away in self.side.away().items()}
+
+    def run(self, source):
+        return run(self.ns, source)
+
+    def pack(self, needed, hand_over):
+        return self.side.pack(needed, hand_over=hand_over)
+
+    def acknowledge(self, parcel):
+        self.side.acknowledge(parcel)
+
+    def take(self, parcel):
+        self.side.commit(self.side.stage(pickle.loads(pickle.dumps(parcel, protocol=5))))
+
+    def lacking(self, names):
+        return self.side.lacking(names)
+
+
+class NextPair:
+    """Home and companion; `home(source)` and `gpu(source)` run cells as a notebook would."""
+
+    def __init__(self, monkeypatch, settings=None):
+        self.main = types.ModuleType("__main__")
+        monkeypatch.setitem(sys.modules, "__main__", self.main)
+        self.ns = self.main.__dict__
+        self.hidden = {*self.ns, "__builtins__"}
+        self.by_need = (settings or {}).get("small_bytes") == -1
+        self.here = self.there = self.owner = None
+        #: What was kept as it was by something that stayed, since the notebook began.
+        self.kept = []
+        self.all_kept = Counter()
+        self.side = SimpleNamespace(
+            away_names=lambda: sorted(self.here.away), explain=self.explain,
+            unavailable=SimpleNamespace(lost=()), status=lambda: self.here.away,
+        )  # fmt: skip
+
+    def attach(self):
+        self.here = self.owner = Here(self.ns, self.hidden)
+        self.there = There()
+
+    def home(self, source):
+        self._switch(self.here, self.there, source)
+        return self.here.run(source)
+
+    def gpu(self, source):
+        self._switch(self.there, self.here, source)
+        return self.there.run(source)
+
+    def _switch(self, to, other, source):
+        use = cell_use(source)
+        wanted = None if use.unbounded or not self.by_need else use.reads | use.writes
+        if self.owner is other:
+            self._move(other, to, wanted, hand_over=True)
+            self.owner = to
+        while lacking := {n for n in to.lacking(_touched(use)) if n in to.away}:
+            fixed = sorted(n for n in lacking if not to.away[n][1])
+            if fixed:
+                why = to.away[fixed[0]][0]
+                raise GPULeaseError("cannot_move", f"{', '.join(fixed)} cannot travel: {why}")
+            self._move(other, to, lacking, hand_over=False)
+
+    def _move(self, start, to, wanted, hand_over):
+        parcel = start.pack(wanted, hand_over)
+        self.kept += parcel.kept
+        self.all_kept.update(parcel.kept)
+        try:
+            to.take(parcel)
+        except StageError as error:
+            raise GPULeaseError("cannot_move", f"cannot travel: {error}") from error
+        start.acknowledge(parcel)
+
+    def explain(self, name):
+        if name not in self.here.away:
+            return None
+        return SimpleNamespace(sentence=f"{name} cannot come home: {self.here.away[name][0]}")
+
+    def restart(self):
+        self.close()
+        for name in set(self.ns) - self.hidden:
+            del self.ns[name]
+        self.attach()
+
+    def close(self):
+        if self.there is not None:
+            self.there.child.close()
+
+
+def _touched(use):
+    return ["*"] if use.unbounded else sorted(use.reads | use.writes)
+
+
+def _listed(names):
+    return None if names is None else sorted(names)
