@@ -248,7 +248,15 @@ def take_apart(obj: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     assert base is not None, type(obj)
     builtin = BUILTINS[base]
     content = builtin.content(obj) if builtin.content is not None else None
-    return builtin.made_from(obj), (space_of(obj), slots_of(obj) or None, content)
+    space = space_of(obj)
+    if base is types.SimpleNamespace and space is not None:
+        space = dict(space)  # it keeps its own (see ``keeps_its_space``)
+    return builtin.made_from(obj), (space, slots_of(obj) or None, content)
+
+
+def keeps_its_space(obj: Any) -> bool:
+    """Say whether an object's dictionary of attributes cannot be replaced by another."""
+    return builtin_under(type(obj)) is types.SimpleNamespace
 
 
 def put_together(cls: Any, made_from: tuple[Any, ...]) -> Any:

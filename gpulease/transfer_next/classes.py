@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 from gpulease.transfer.refuse import RefusedError
+from gpulease.transfer.values.kinds import registered_with
 
 from . import anatomy
 
@@ -41,6 +42,8 @@ def shell_of(cls: Any) -> tuple[Any, ...]:
     if "__slots__" in vars(cls):
         slots = vars(cls)["__slots__"]
         space["__slots__"] = (slots,) if isinstance(slots, str) else tuple(slots)
+    # What the metaclass answers for by a property can be put into a class when it is made only.
+    space |= {name: value for name, value in vars(cls).items() if _is_shadowed(cls, name)}
     members = None
     if isinstance(cls, enum.EnumMeta):
         members = [
@@ -84,11 +87,17 @@ def _new_members(cls: Any, members: list[tuple[str, str, Any]]) -> dict[str, Any
     return {name: made[name] for name, _, _ in members}
 
 
+def _is_shadowed(cls: Any, name: str) -> bool:
+    metas = (base for base in type(cls).__mro__ if anatomy.made_by_python(base))
+    found = next((vars(base)[name] for base in metas if name in vars(base)), None)
+    return found is not None and hasattr(type(found), "__set__")
+
+
 def _own(cls: Any) -> dict[str, Any]:
     return {
         name: value
         for name, value in vars(cls).items()
-        if name not in _SKIPPED and type(value) not in _SLOTS
+        if name not in _SKIPPED and type(value) not in _SLOTS and not _is_shadowed(cls, name)
     }
 
 
@@ -98,8 +107,15 @@ def parts_of(cls: Any) -> tuple[Any, Any]:
     methods = {name: value for name, value in own.items() if isinstance(value, _METHODS)}
     rest = {name: value for name, value in own.items() if name not in methods}
     registered = _registered(cls) if isinstance(cls, abc.ABCMeta) else []
+    with_modules = registered_with.abstract_classes_of(cls)
     members = _members_of(cls) if isinstance(cls, enum.EnumMeta) else None
-    return (list(own), methods, cls.__bases__), (rest, registered, members)
+    # The metaclass is named so that it comes along.
+    return (list(vars(cls)), methods, cls.__bases__, type(cls)), (
+        rest,
+        registered,
+        with_modules,
+        members,
+    )
 
 
 def _registered(cls: Any) -> list[Any]:
@@ -161,7 +177,7 @@ def _delete(cls: Any, name: str, undo: Undo) -> None:
 
 def apply_methods(cls: Any, part: tuple[Any, ...], undo: Undo) -> None:
     """Set the methods of a class, and delete what it has no more."""
-    names, methods, bases = part
+    names, methods, bases, _ = part
     for name in [name for name in _own(cls) if name not in names]:
         _delete(cls, name, undo)
     for name, value in methods.items():
@@ -174,11 +190,12 @@ def apply_methods(cls: Any, part: tuple[Any, ...], undo: Undo) -> None:
 
 def apply_rest(cls: Any, part: tuple[Any, ...], undo: Undo) -> None:
     """Set the other attributes of a class."""
-    rest, registered, members = part
+    rest, registered, with_modules, members = part
     for name, value in rest.items():
         _set(cls, name, value, undo)
     for each in registered:
         abc.ABCMeta.register(cls, each)
+    registered_with.register(cls, with_modules)
     if members is not None:
         _apply_members(cls, members, undo)
 

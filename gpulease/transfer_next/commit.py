@@ -11,6 +11,7 @@ from typing import Any
 
 from . import in_place, state
 from .classes import Undo
+from .engine import StageError
 from .loader import Staged
 
 
@@ -24,7 +25,9 @@ def apply(staged: Staged, namespace: dict[str, Any], hidden: Collection[str],
     try:
         for pin, content in staged.contents.items():
             if not in_place.fill(pins[pin], content, undo):
-                raise ValueError(f"a held {type(pins[pin]).__name__} cannot be updated")
+                raise StageError(
+                    f"a {type(pins[pin]).__name__} that is held here cannot be updated"
+                )
         for array in staged.locked:
             array.flags.writeable = False
         _bind(staged, namespace, hidden)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import gc
 import types
 from collections import Counter
-from collections.abc import Iterable
 from typing import Any
 
 from gpulease.transfer.libraries import library
@@ -39,16 +38,14 @@ def _shows_twice() -> bool:
 _TWICE = _shows_twice()
 
 
-def held(component: Component, known: Counter[int], tables: Iterable[Any]) -> list[Any]:
+def held(component: Component, known: Counter[int]) -> list[Any]:
     """Return objects that something outside holds, with what those go on holding.
 
-    ``known`` counts references from the namespace; ``tables`` are containers of our own.
+    ``known`` counts references from the namespace and from our own tables.
     """
     members = component.members
     inner = _inner_references(component)
     inner.update(known)
-    for table in tables:
-        inner.update(map(id, table))
     candidates = [
         key for key, obj in members.items() if key in component.ids or type(obj) in _PASSING
     ]
@@ -70,6 +67,7 @@ def held(component: Component, known: Counter[int], tables: Iterable[Any]) -> li
 def _inner_references(component: Component) -> Counter[int]:
     """Count the references that the component's own objects hold."""
     members = component.members
+    _add_unseen_tuples(members)
     open_ = [obj for obj in members.values() if not isinstance(obj, type)]
     referents = gc.get_referents(*open_)
     counts = Counter(map(id, referents))
@@ -85,6 +83,15 @@ def _inner_references(component: Component) -> Counter[int]:
                 counts[id(shown.base)] += 1
             del shown
     return counts
+
+
+def _add_unseen_tuples(members: dict[int, Any]) -> None:
+    """Add tuples that objects hold and that were packed as others (of ``zip``, say)."""
+    pending = [obj for obj in members.values() if not isinstance(obj, type)]
+    while pending:
+        found = {id(each): each for each in gc.get_referents(*pending) if type(each) is tuple}
+        pending = [each for key, each in found.items() if key not in members]
+        members.update((id(each), each) for each in pending)
 
 
 def _add_copied_spaces(counts: Counter[int], referents: list[Any], members: dict[int, Any]) -> None:

@@ -39,8 +39,9 @@ def can_be_filled(obj: Any) -> bool:
         return True
     np = library("numpy")
     if np is not None and isinstance(obj, np.ndarray):
-        return not obj.dtype.hasobject or obj.dtype == object
-    if isinstance(obj, type):
+        is_map = isinstance(obj, np.memmap)
+        return not is_map and (not obj.dtype.hasobject or bool(obj.dtype == object))
+    if isinstance(obj, type) or kind in _TOKENS:
         return False
     base = anatomy.builtin_under(kind)
     if base is None or not (kind in _NAMED or pickler.takes_raw(kind)):
@@ -49,6 +50,8 @@ def can_be_filled(obj: Any) -> bool:
     return builtin.fill is not None or base is object or base is types.SimpleNamespace
 
 
+#: What stands for arrays while they are packed.
+_TOKENS = (memory.Whole, memory.InFrame)
 _NAMED = (
     collections.deque, collections.OrderedDict, collections.defaultdict, collections.Counter,
 )  # fmt: skip

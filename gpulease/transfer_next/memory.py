@@ -8,7 +8,9 @@ memory that we cannot name on the other side is refused.
 from __future__ import annotations
 
 import array
+import mmap
 import pickle
+from collections.abc import Iterator
 from typing import Any
 
 from gpulease.transfer.libraries import library
@@ -34,10 +36,18 @@ class Memory:
         self.faces: set[int] = set()
         self._framed: dict[int, InFrame] = {}
         self._wholes: dict[int, Whole] = {}
+        self._copies: dict[int, Any] = {}
 
     def framed(self, found: Any, block: int) -> InFrame:
         """Return what stands for an array inside a part of a frame while it is packed."""
         return self._framed.setdefault(id(found), InFrame(found, block))
+
+    def copied(self, found: Any) -> Any:
+        """Return a copy of what a map of a file shows, the same within a survey."""
+        known = self._copies.get(id(found))
+        if known is None:
+            known = self._copies[id(found)] = found.view(_plain()).copy(order="C")
+        return known
 
     def whole(self, found: Any) -> Whole:
         """Return what stands for the bytes of an array while it is packed."""
@@ -80,9 +90,10 @@ class Memory:
         words = _WORDS.get(kind.__name__, f"memory of a {name}")
         raise RefusedError(f"an array over {words}", root)
 
-    def foreign(self) -> list[Any]:
-        """Return the arrays that stand for memory of compiled code's."""
-        return list(self._foreign.values())
+    def holds(self) -> Iterator[Any]:
+        """Return what these tables hold, once for each time."""
+        for table in (self._foreign, self._wholes, self._framed, self._copies):
+            yield from table.values()
 
     def crossing(self) -> set[int]:
         """Return memories that a frame and something else show, for the first time."""
@@ -141,7 +152,7 @@ def reduce_array(memory: Memory, found: Any) -> Any:
     if isinstance(found, np.memmap):
         if getattr(found, "mode", "r") in ("r+", "w+"):
             raise RefusedError("a writable memmap", found)
-        return NotImplemented
+        return _reduce_map(memory, found)
     if found.dtype == object:
         return _reduce_objects(memory, found)
     if found.dtype.hasobject or found.dtype.kind == "T":
@@ -149,6 +160,18 @@ def reduce_array(memory: Memory, found: Any) -> Any:
             raise RefusedError(f"a view of an array of {type(found.dtype).__name__}", found)
         return NotImplemented
     return _reduce_bytes(memory, found) if found.dtype.itemsize else NotImplemented
+
+
+def _reduce_map(memory: Memory, found: Any) -> Any:
+    """Reduce a read-only map of a file to what it shows: nobody can change that through it."""
+    np = library("numpy")
+    plain = memory.copied(found)
+    made = (memory.whole(plain), np.memmap, found.dtype, found.shape, plain.strides, 0, False)
+    space = {
+        name: None if isinstance(value, mmap.mmap) else value
+        for name, value in found.__dict__.items()
+    }
+    return rebuild.view, made, (space,), None, None, rebuild.fill_array
 
 
 def _reduce_bytes(memory: Memory, found: Any) -> Any:

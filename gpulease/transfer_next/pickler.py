@@ -32,8 +32,10 @@ from .tables import Counterparts
 
 _LOCKS = {type(threading.Lock()): "Lock", type(threading.RLock()): "RLock"}
 _VARIABLES = (typing.TypeVar, typing.ParamSpec, typing.TypeVarTuple)
-_OWN_WAYS = ("__reduce__", "__reduce_ex__", "__getstate__")
-_MORE_WAYS = ("__setstate__", "__getnewargs__", "__getnewargs_ex__")
+_WAYS = (
+    "__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__getnewargs__",
+    "__getnewargs_ex__",
+)  # fmt: skip
 
 
 class Met:
@@ -118,12 +120,9 @@ def takes_raw(cls: type) -> bool:
         return cls is types.SimpleNamespace
     if travels_by_value(cls):
         return True
-    usual = all(getattr(cls, way) is getattr(object, way) for way in _OWN_WAYS)
-    return (
-        usual
-        and anatomy.builtin_under(cls) is object
-        and not any(hasattr(cls, way) for way in _MORE_WAYS)
-    )
+    # What has no way of its own besides its builtin's is that and its attributes.
+    base = anatomy.builtin_under(cls)
+    return all(getattr(cls, way, None) is getattr(base, way, None) for way in _WAYS)
 
 
 class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
@@ -134,6 +133,8 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         self.met = met
         self.kinds = KINDS
         self.raw: dict[type, bool] = {}
+        #: Dictionaries that nothing else can have on the other side.
+        self.kept_spaces: list[int] = []
 
     def reducer_override(self, obj: Any) -> Any:
         """Reduce one object."""
@@ -167,8 +168,14 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
                 return rebuild.constant, found
             if kind.__name__ == "cached_property":
                 return self._other(obj, kind)
+        return self._taken_apart(obj)
+
+    def _taken_apart(self, obj: Any) -> Any:
+        if anatomy.keeps_its_space(obj):
+            self.kept_spaces.append(id(anatomy.space_of(obj)))
         made_from, state = anatomy.take_apart(obj)
-        return rebuild.instance, (kind, *made_from), state, None, None, rebuild.fill_instance
+        made = (type(obj), *made_from)
+        return rebuild.instance, made, state, None, None, rebuild.fill_instance
 
     # ---- what the language makes
 
@@ -237,6 +244,12 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         parts = {name: value for name, value in parts.items() if name != "__default__"}
         oid = self.met.others.id_of(obj)
         return rebuild.variable, (oid, type(obj).__name__, obj.__name__, parts)
+
+    def new_type(self, obj: Any) -> Any:
+        """Reduce what ``typing.NewType`` made: Python pickles it by its name alone."""
+        if obj.__module__ != "__main__":
+            return super().reducer_override(obj)
+        return self._taken_apart(obj)
 
     def stood(self, obj: Any) -> Any:
         """Reduce what stands for an object of the other side."""
@@ -364,5 +377,6 @@ KINDS: dict[type, Callable[[Pickler, Any], Any]] = {
     stayed_kind.Stayed: Pickler.stood,
     InFrame: lambda pickler, obj: reduce_in_frame(pickler.met.memory, obj),
     Whole: lambda _pickler, obj: reduce_whole(obj),
+    typing.NewType: Pickler.new_type,
     **dict.fromkeys(_VARIABLES, Pickler.variable),
 }

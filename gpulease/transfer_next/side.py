@@ -186,20 +186,20 @@ class Side:
 
     def _held(self, survey: Survey) -> dict[frozenset[str], list[Any]]:
         """Return for each component what something outside holds of it."""
+        # Only numbers are kept: a list of the objects would hold them.
         known: Counter[int] = Counter(map(id, self.ns.values()))
-        tables = [
-            survey.values.values(), self._pins.values(), self._counterparts.values(),
-            list_ids(self._stays), list_ids(self._others), survey.met.memory.foreign(),
-        ]  # fmt: skip
+        for table in (survey.values, self._pins, self._counterparts):
+            known.update(map(id, table.values()))
+        for held_here in (self._stays.values(), self._others.values(), survey.met.memory.holds()):
+            known.update(map(id, held_here))
         out = {}
         for component in survey.components:
-            spaces = [
-                vars(self._classes.get(root[2:])).values()
-                for root in component.roots
-                if root[0] == "c"
-            ]
+            classes_of = [root[2:] for root in component.roots if root[0] == "c"]
+            spaces = Counter(
+                id(value) for oid in classes_of for value in vars(self._classes.get(oid)).values()
+            )
             out[component.roots] = (
-                [] if component.error else holders.held(component, known, [*tables, *spaces])
+                [] if component.error else holders.held(component, known + spaces)
             )
         return out
 
@@ -273,11 +273,6 @@ class Side:
         }
         for table in (self._classes, self._others, self._stays):
             table.prune()
-
-
-def list_ids(table: Counterparts) -> list[Any]:
-    """Return what a table holds."""
-    return list(table.values())
 
 
 def _plain(roots: frozenset[str]) -> frozenset[str]:

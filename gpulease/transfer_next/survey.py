@@ -13,6 +13,7 @@ import math
 import pickle
 import re
 import types
+import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,7 +22,7 @@ import xxhash
 
 from gpulease.transfer.libraries import library
 from gpulease.transfer.refuse import RefusedError
-from gpulease.transfer.values.names.analysis import code_use
+from gpulease.transfer.values.names.analysis import SUBCLASSES, code_use
 
 from . import classes
 from .memory import InFrame
@@ -116,7 +117,7 @@ class Component:
         for obj in self.members.values():
             if type(obj) is types.CodeType:
                 use = code_use(obj)
-                if use.unbounded:
+                if use.unbounded or SUBCLASSES in use.reads:
                     return None
                 found |= use.reads | use.writes
         return found
@@ -237,6 +238,8 @@ class Survey:
         component.stream = start.stream + out.getvalue()
         component.buffers = buffers
         memo = pickler.memo.copy()
+        if not memo.keys().isdisjoint(pickler.kept_spaces):
+            raise RefusedError("the vars() of a SimpleNamespace under another name")
         component.members = {
             key: obj for key, (_, obj) in memo.items() if key not in start.memo
         } | {id(obj): obj for obj in (pinned or {}).values()}
@@ -254,9 +257,11 @@ class Survey:
             return travels_by_value(obj)
         return bool(known) and id(obj) not in self.met.named
 
-    def _kind_can_change(self, kind: type) -> bool | None:
+    def _kind_can_change(self, kind: type) -> bool | None:  # noqa: PLR0911 - one a kind
         if kind is types.FunctionType:
             return None
+        if kind is typing.NewType:
+            return True
         if issubclass(kind, type | enum.Enum | types.ModuleType):
             return False
         if kind.__module__ in _PLAIN_MODULES:

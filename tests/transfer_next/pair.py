@@ -7,7 +7,7 @@ from collections import Counter
 from types import SimpleNamespace
 
 from gpulease.errors import GPULeaseError
-from gpulease.transfer.values.names.analysis import cell_use
+from gpulease.transfer.values.names.analysis import SUBCLASSES, cell_use
 from gpulease.transfer_next.engine import StageError
 from gpulease.transfer_next.side import Side
 from tests.transfer.child import Child
@@ -116,7 +116,7 @@ class NextPair:
 
     def _switch(self, to, other, source):
         use = cell_use(source)
-        wanted = None if use.unbounded or not self.by_need else use.reads | use.writes
+        wanted = None if _touched(use) == ["*"] or not self.by_need else use.reads | use.writes
         if self.owner is other:
             self._move(other, to, wanted, hand_over=True)
             self.owner = to
@@ -154,7 +154,9 @@ class NextPair:
 
 
 def _touched(use):
-    return ["*"] if use.unbounded else sorted(use.reads | use.writes)
+    if use.unbounded or SUBCLASSES in use.reads:
+        return ["*"]
+    return sorted(use.reads | use.writes)
 
 
 def _listed(names):
