@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import abc
 import enum
+import logging
 import types
 from collections.abc import Callable
 from functools import partial
@@ -19,6 +20,7 @@ from gpulease.transfer.values.kinds import registered_with
 
 from . import anatomy
 
+log = logging.getLogger(__name__)
 _SKIPPED = frozenset((
     "__dict__", "__weakref__", "__slots__", "__slotnames__", "_abc_impl", "__module__",
     "__qualname__", "_member_map_", "_value2member_map_",
@@ -152,9 +154,12 @@ class Undo:
         self._steps.append(step)
 
     def run(self) -> None:
-        """Take everything back."""
+        """Take everything back, whatever one of the steps raises."""
         while self._steps:
-            self._steps.pop()()
+            try:
+                self._steps.pop()()
+            except Exception:
+                log.exception("a step of a commit that failed could not be taken back")
 
 
 def _set(cls: Any, name: str, value: Any, undo: Undo) -> None:

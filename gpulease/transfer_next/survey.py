@@ -245,6 +245,7 @@ class Survey:
         } | {id(obj): obj for obj in (pinned or {}).values()}
         component.index = {key: index for key, (index, _) in memo.items()}
         component.ids = {key for key, obj in component.members.items() if self._can_change(obj)}
+        component.ids.update(pickler.kept_spaces)
         component.digest = digest_of(component.stream, buffers)
 
     def _can_change(self, obj: Any) -> bool:

@@ -1,0 +1,178 @@
+"""One side of the second engine: what counts as changed, what is refused, what a failure leaves.
+
+Both sides are in this process here: two namespaces, each with classes of its own.
+"""
+
+import pickle
+
+import pytest
+
+from gpulease.transfer_next import classes, commit, in_place, state
+from gpulease.transfer_next.engine import StageError
+from gpulease.transfer_next.side import Side
+from gpulease.verify.picture import picture
+
+NOTEBOOK = """
+import numpy as np, collections, dataclasses, enum, functools
+l = [1, float('nan')]; d = {'l': l, 's': {'b', 'a', 'c'}}; t = (l, d)
+a = np.arange(6.0); v = a[::2]; o = np.array([l, None], dtype=object)
+class C:
+    kept = []
+    def __init__(self): self.v = l
+    def __getstate__(self): return {}
+c = C(); space = vars(c)
+class E(enum.Enum):
+    ONE = 1
+    TWO = [2]
+e = E.TWO
+@dataclasses.dataclass
+class D:
+    n: int = 1
+    many: list = dataclasses.field(default_factory=list)
+x = D()
+def f(q: int = 1, *, r=l):
+    return c, r
+g = (lambda k: (lambda: k.append(1)))(l)
+p = functools.partial(f, 2); q = collections.deque([l], maxlen=3); m = c.__init__
+"""
+
+
+@pytest.fixture
+def sides():
+    made = []
+    for label in "ha":
+        space = {"__name__": "__main__", "__builtins__": __builtins__}
+        made.append(Side(label, space, hidden=set(space)))
+    return made
+
+
+def run(side, source):
+    exec(compile(source, "<cell>", "exec"), side.ns)
+
+
+def move(start, to, needed=None, *, hand_over=True):
+    parcel = start.pack(needed, hand_over=hand_over)
+    to.commit(to.stage(pickle.loads(pickle.dumps(parcel, protocol=5))))
+    start.acknowledge(parcel)
+    return parcel
+
+
+def look(side):
+    """Return all that can be seen of a side's namespace."""
+    return picture(side.ns, side.names())
+
+
+def test_what_has_not_changed_does_not_travel(sides):
+    home, away = sides
+    run(home, NOTEBOOK)
+    assert home.changed()
+    move(home, away)
+    for start, to in ((away, home), (home, away), (away, home)):
+        assert start.changed() == []
+        assert move(start, to).components == []
+    run(home, "c.v.append(2)")
+    (changed,) = home.changed()
+    assert {"n:l", "n:c", "n:d", "n:space"} <= changed
+    assert "n:a" not in changed
+
+
+def test_everything_is_shared_as_it_was(sides):
+    home, away = sides
+    run(home, NOTEBOOK)
+    before = look(home)
+    move(home, away)
+    run(away, "assert space is vars(c) and c.v is l and o[0] is l and v.base is a and E.TWO is e")
+    move(away, home)
+    assert look(home) == before
+
+
+#: Each step that a commit, or the loading before it, writes by.
+STEPS = [
+    (commit, "_bind"), (in_place, "fill"), (state, "apply"), (classes, "apply_methods"),
+    (classes, "apply_rest"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("owner", "step"), STEPS)
+@pytest.mark.parametrize("after", [False, True])
+def test_a_failure_leaves_both_sides_as_they_were(sides, monkeypatch, owner, step, after):
+    home, away = sides
+    run(home, NOTEBOOK + "\nheld = [1]\ngen = (n for n in held)\n")
+    move(home, away)
+    run(away, "held.append(2); c.v.append(3); C.kept.append(1); C.new = 1; del t; fresh = [l]")
+    run(away, "a[0] = 9; E.ONE.note = 1; D.n = 5; del D.__repr__")
+    before, there = look(home), look(away)
+    usual = getattr(owner, step)
+    came = []
+
+    def fails(*args):
+        if came:
+            return usual(*args)
+        came.append(usual(*args) if after else None)
+        raise RuntimeError("no room")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, step, fails)
+        with pytest.raises((RuntimeError, StageError), match="no room"):
+            move(away, home)
+    assert came
+    assert look(home) == before
+    assert look(away) == there
+    move(away, home)
+    run(home, "assert held == [1, 2] and C.new == 1 and fresh[0] is l and a[0] == 9")
+    run(home, "assert list(gen) == [1, 2]")
+
+
+def test_what_was_loaded_can_be_abandoned(sides):
+    home, away = sides
+    run(home, NOTEBOOK)
+    move(home, away)
+    run(away, "C.kept.append(1); C.new = 1; l.append(5)")
+    before = look(home)
+    home.abandon(home.stage(away.pack()))
+    assert look(home) == before
+    move(away, home)
+    run(home, "assert C.new == 1 and l[-1] == 5")
+
+
+@pytest.mark.parametrize(
+    ("made", "words"),
+    [
+        ("import types\nx = types.SimpleNamespace(n=1); y = vars(x)", "SimpleNamespace"),
+        ("x = type(iter([]))", "list_iterator"),
+        ("import mmap, numpy as np\nx = np.frombuffer(mmap.mmap(-1, 16))", "memory map"),
+        ("import io, numpy as np\nx = np.frombuffer(io.BytesIO(bytes(16)).getbuffer())", "BytesIO"),
+        ("import ctypes, numpy as np\nx = np.frombuffer((ctypes.c_double * 3)())", "c_double"),
+        ("x = []\nfor _ in range(60_000): x = [x]", "recursion"),
+    ],
+)
+def test_what_cannot_travel_stays_by_name(sides, made, words):
+    home, away = sides
+    run(home, f"n = [1]\n{made}")
+    move(home, away)
+    assert words in away.away()["x"].reason
+    assert not away.away()["x"].can_come
+    run(away, "n.append(2)")
+    move(away, home)
+    run(home, "assert n == [1, 2]; x")
+
+
+def test_what_no_cell_needs_comes_when_one_does(sides):
+    home, away = sides
+    run(home, "big = [1]; n = [2]\ndef f(): return big")
+    move(home, away, {"n"})
+    assert sorted(away.names()) == ["n"]
+    assert away.lacking({"f", "n"}) == {"f"}
+    move(home, away, {"f"}, hand_over=False)
+    run(away, "assert f() is big; big.append(2); n = 3")
+    move(away, home)
+    run(home, "assert f() == [1, 2] and f() is big and n == 3")
+
+
+def test_a_name_that_is_bound_where_it_was_missing_is_newer(sides):
+    home, away = sides
+    run(home, "x = [1]; y = x")
+    move(home, away, set())
+    run(away, "x = 5")
+    move(away, home)
+    run(home, "assert x == 5 and y == [1]")
