@@ -34,16 +34,16 @@ class Memory:
         self.shown: set[int] = set()
         #: Memories that frames share with arrays, and so are no frame's own.
         self.faces: set[int] = set()
-        self._framed: dict[int, InFrame] = {}
+        self._framed: dict[tuple[int, int], InFrame] = {}
         self._wholes: dict[int, Whole] = {}
         self._copies: dict[int, Any] = {}
 
     def framed(self, found: Any, block: int) -> InFrame:
         """Return what stands for an array inside a part of a frame while it is packed."""
-        return self._framed.setdefault(id(found), InFrame(found, block))
+        return self._framed.setdefault((id(found), block), InFrame(found, block))
 
     def copied(self, found: Any) -> Any:
-        """Return a copy of what a map of a file shows, the same within a survey."""
+        """Return a copy of an array, the same within a survey."""
         known = self._copies.get(id(found))
         if known is None:
             known = self._copies[id(found)] = found.view(_plain()).copy(order="C")
@@ -210,10 +210,12 @@ def _reduce_objects(memory: Memory, found: Any) -> Any:
         raise RefusedError("an array of objects over memory of something else", found)
     space = found.__dict__ if kind is not np.ndarray and hasattr(found, "__dict__") else None
     if root is found:
+        memory.shown.add(_bounds(root)[0])
         order = "F" if found.flags.f_contiguous and not found.flags.c_contiguous else "C"
         items = found.view(np.ndarray).ravel(order="K").tolist()
         state = (items, found.flags.writeable, space)
         return rebuild.objects, (kind, found.shape, order), state, None, None, rebuild.fill_objects
+    memory.shown.add(_bounds(root)[0])
     start = (address(found) - _bounds(root)[0]) // found.itemsize
     made = (root, kind, found.shape, found.strides, start, found.flags.writeable)
     rest = () if space is None else ((space,), None, None, rebuild.fill_array)
@@ -246,13 +248,9 @@ def reduce_whole(whole: Whole) -> Any:
 
 
 def reduce_in_frame(memory: Memory, framed: InFrame) -> Any:
-    """Reduce an array inside a frame: to a copy, or to a view of what an array shows, too."""
+    """Reduce an array inside a frame: to a copy, or to the array itself where others show it."""
     np = library("numpy")
     found = framed.array
-    if found.dtype.hasobject or found.dtype.kind == "T":
-        if found.base is not None:  # a copy: its items are objects like others
-            found = framed.array = found.copy(order="K")
-        return reduce_array(memory, found)
     root, exporter = memory.owner(found)
     low = _bounds(root)[0] if exporter is None else address(np.frombuffer(exporter, "u1"))
     if exporter is not None:
@@ -262,6 +260,8 @@ def reduce_in_frame(memory: Memory, framed: InFrame) -> Any:
     if low in memory.faces:
         if len(users) > 1:
             raise RefusedError("frames that share memory with each other and with an array", found)
-        return reduce_array(memory, found)
-    flat = found if found.flags.forc else np.array(found, order="C")
+        return rebuild.same, (found,)
+    if found.dtype.hasobject or found.dtype.kind == "T":
+        return rebuild.same, (memory.copied(found),)
+    flat = found if found.flags.forc else memory.copied(found)
     return rebuild.array, (_raw(flat), flat.dtype, flat.shape, flat.strides, found.flags.writeable)

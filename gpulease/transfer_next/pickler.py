@@ -298,7 +298,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
                 return reduce_row(self.met.memory, obj)
         if kind.__module__.partition(".")[0] == "PIL" and getattr(obj, "readonly", False):
             raise RefusedError("an image over memory of something else", obj)
-        if kind.__module__.startswith("pandas."):
+        if kind.__module__.partition(".")[0] == "pandas":
             return self._of_pandas(obj)
         if travels_by_value(kind) and takes_raw(kind):
             return self._raw(obj, kind)
@@ -321,16 +321,34 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         np = library("numpy")
         memory, block = self.met.memory, id(obj)
 
+        own = _block_values(obj)
+
         def framed(value: Any) -> Any:
             if type(value) is np.ndarray:
-                return memory.framed(value, block)
-            if type(value) is tuple:
-                return tuple(map(framed, value))
+                is_copy = type(own) is np.ndarray and (value.shape, value.dtype) == (
+                    own.shape,
+                    own.dtype,
+                )
+                return memory.framed(own if is_copy else value, block)
+            if type(value) is tuple or type(value) is list:
+                return type(value)(map(framed, value))
             if type(value) is dict:
                 return {key: framed(each) for key, each in value.items()}
             return value
 
         return tuple(map(framed, reduced))
+
+
+def _block_values(obj: Any) -> Any:
+    """Return the array of a frame's block: of what is a view, its reduction names a copy."""
+    kind = type(obj)
+    if not (
+        kind.__module__.startswith("pandas.core.internals") and kind.__name__.endswith("Block")
+    ):
+        return None
+    if not hasattr(obj, "values"):
+        raise RefusedError("a frame of a version of pandas that hides its arrays", obj)
+    return obj.values
 
 
 def _lacks_a_name(obj: type) -> bool:
