@@ -8,6 +8,7 @@ are as lasting as the class.
 from __future__ import annotations
 
 import abc
+import contextlib
 import enum
 import logging
 import types
@@ -38,6 +39,10 @@ class _Shield:
         pass
 
 
+class _OpenShield(_Shield):
+    """The same, for bases whose instances have attributes."""
+
+
 def shell_of(cls: Any) -> tuple[Any, ...]:
     """Return what ``make_shell`` needs: metaclass, name, bases, slots, members."""
     space = {"__module__": cls.__module__, "__qualname__": cls.__qualname__}
@@ -63,21 +68,27 @@ def _under(cls: Any) -> type:
 
 def make_shell(meta: Any, name: str, bases: tuple[Any, ...], space: Any, members: Any) -> Any:
     """Make an empty class; no code of its metaclass or its bases runs."""
-    shielded = (*_front(bases), *bases)
-    maker: Any = abc.ABCMeta if issubclass(meta, abc.ABCMeta) else type
-    made = maker.__new__(meta, name, shielded, dict(space))
-    if len(shielded) > len(bases):
-        type.__setattr__(made, "__bases__", bases)
+    made = _made_quietly(meta, name, bases, space)
     if members is not None:
         type.__setattr__(made, "_member_map_", _new_members(made, members))
         type.__setattr__(made, "_value2member_map_", {})
     return made
 
 
-def _front(bases: tuple[Any, ...]) -> tuple[type, ...]:
-    """Return what keeps ``__init_subclass__`` of the bases from running."""
-    own = any("__init_subclass__" in vars(base) for each in bases for base in each.__mro__[:-1])
-    return (_Shield,) if own else ()
+def _made_quietly(meta: Any, name: str, bases: tuple[Any, ...], space: Any) -> Any:
+    """Make a class of which no ``__init_subclass__`` of its bases hears."""
+    maker: Any = abc.ABCMeta if issubclass(meta, abc.ABCMeta) else type
+    if not any("__init_subclass__" in vars(base) for each in bases for base in each.__mro__[:-1]):
+        return maker.__new__(meta, name, bases, dict(space))
+    for shield in (_Shield, _OpenShield):  # bases can be replaced by such of the same layout
+        made = maker.__new__(meta, name, (shield, *bases), dict(space))
+        with contextlib.suppress(TypeError):
+            type.__setattr__(made, "__bases__", bases)
+            return made
+    listening = (c for each in bases for c in each.__mro__ if "__init_subclass__" in vars(c))
+    if all(each.__module__ != "__main__" for each in listening):
+        return maker.__new__(meta, name, bases, dict(space))  # a library sees an empty class
+    raise RefusedError(f"the class {name}, whose bases want to hear of their subclasses")
 
 
 def _new_members(cls: Any, members: list[tuple[str, str, Any]]) -> dict[str, Any]:

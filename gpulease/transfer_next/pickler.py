@@ -79,6 +79,10 @@ class Met:
         return found
 
 
+#: Library classes whose ``__getstate__`` gives copies, or leaves out what a cell can read.
+_FORGETFUL = frozenset({("numpy", "ABCPolyBase")})
+
+
 def travels_by_value(obj: Any) -> bool:
     """Say whether a class or function is the notebook's: no module has it under its name."""
     if isinstance(obj, type) and not anatomy.made_by_python(obj):
@@ -119,6 +123,10 @@ def takes_raw(cls: type) -> bool:
     if not anatomy.made_by_python(cls):
         return cls is types.SimpleNamespace
     if travels_by_value(cls):
+        return True
+    if any(
+        (base.__module__.partition(".")[0], base.__name__) in _FORGETFUL for base in cls.__mro__
+    ):
         return True
     # What has no way of its own besides its builtin's is that and its attributes.
     base = anatomy.builtin_under(cls)
