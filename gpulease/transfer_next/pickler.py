@@ -306,6 +306,8 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
                 return reduce_row(self.met.memory, obj)
         if kind.__module__.partition(".")[0] == "PIL" and getattr(obj, "readonly", False):
             raise RefusedError("an image over memory of something else", obj)
+        if kind.__module__ == "matplotlib.cbook" and kind.__name__ == "CallbackRegistry":
+            _refuse_lost_callbacks(obj)
         if kind.__module__.partition(".")[0] == "pandas":
             return self._of_pandas(obj)
         if travels_by_value(kind) and takes_raw(kind):
@@ -345,6 +347,13 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             return value
 
         return tuple(map(framed, reduced))
+
+
+def _refuse_lost_callbacks(obj: Any) -> None:
+    """Refuse a register of matplotlib's that leaves callbacks out when it is pickled."""
+    kept = sum(map(len, obj.__getstate__()["callbacks"].values()))
+    if kept != sum(map(len, obj.callbacks.values())):
+        raise RefusedError("a figure of which parts follow each other by callbacks", obj)
 
 
 def _block_values(obj: Any) -> Any:
