@@ -234,10 +234,14 @@ class Side:
     def _after(self, staged: Staged) -> None:
         parcel = staged.parcel
         self._theirs |= {oid for oid, _ in parcel.shells}
-        came = {root[2:] for root in staged.values if root[0] == "n"}
-        for name in came | (set(parcel.names or ()) - parcel.away.keys()):
-            self._away.pop(name, None)
-        self._away.update(parcel.away)
+        if parcel.names is not None:
+            self._away = dict(parcel.away)  # what the sender deleted since is away no more
+        else:
+            for name in list(self._away):
+                if "n:" + name in staged.values:
+                    del self._away[name]
+                elif name in parcel.away:
+                    self._away[name] = parcel.away[name]
         if parcel.names is not None:
             self._counterparts = {
                 pin: obj for pin, obj in self._counterparts.items() if pin in parcel.pins

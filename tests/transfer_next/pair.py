@@ -126,6 +126,8 @@ class NextPair:
                 why = to.away[fixed[0]][0]
                 raise GPULeaseError("cannot_move", f"{', '.join(fixed)} cannot travel: {why}")
             self._move(other, to, lacking, hand_over=False)
+            if lacking & to.away.keys():
+                raise AssertionError(f"asked for, and still away: {lacking} of {to.away}")
 
     def _move(self, start, to, wanted, hand_over):
         parcel = start.pack(wanted, hand_over)

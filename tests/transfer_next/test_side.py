@@ -176,3 +176,14 @@ def test_a_name_that_is_bound_where_it_was_missing_is_newer(sides):
     run(away, "x = 5")
     move(away, home)
     run(home, "assert x == 5 and y == [1]")
+
+
+def test_a_name_that_is_deleted_where_it_is_newer_is_away_no_more(sides):
+    home, away = sides
+    run(home, "x = [1]; y = 2")
+    move(home, away, set())
+    assert set(away.away()) == {"x", "y"}
+    move(away, home)
+    run(home, "del x")
+    move(home, away, set())
+    assert set(away.away()) == {"y"}
