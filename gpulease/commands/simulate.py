@@ -20,7 +20,7 @@ from gpulease.errors import GPULeaseError
 from gpulease.terminal import say
 
 if TYPE_CHECKING:
-    from gpulease.policy.model import Device, PolicyDocument, Snapshot
+    from gpulease.policy.model import Device, PolicyDocument
     from gpulease.simulate.outcome import Outcome
     from gpulease.simulate.table import Range
     from gpulease.simulate.trace import Trace
@@ -256,8 +256,8 @@ def _site(
     if arguments.history and not (first and arguments.devices):
         recorded = _recorded_site(arguments.database)
         if recorded is not None:
-            first = first or [("in force", recorded.policy)]
-            devices = devices if arguments.devices else recorded.devices
+            first = first or [("in force", recorded[0])]
+            devices = devices if arguments.devices else recorded[1]
     if not arguments.devices and arguments.scenario is not None:
         devices = _of_scenario(
             arguments.scenario, (first + others)[0][1] if first + others else None
@@ -272,12 +272,17 @@ def _site(
     return policies or [("default", document.default_document(devices))], devices
 
 
-def _recorded_site(database: str | None) -> Snapshot | None:
+def _recorded_site(database: str | None) -> tuple[PolicyDocument, tuple[Device, ...]] | None:
     """Return what was last decided from: the policy in force and the GPUs."""
     from gpulease.commands.database import address_of
-    from gpulease.store import read_last_snapshot
+    from gpulease.policy import document
+    from gpulease.simulate.codec import devices_from_json
+    from gpulease.store import read_last_site
 
-    return read_last_snapshot(address_of(database))
+    site = read_last_site(address_of(database))
+    if site is None:
+        return None
+    return document.parse(site["policy"]), devices_from_json(site["devices"])
 
 
 def _of_scenario(name: str, policy: PolicyDocument | None) -> tuple[Device, ...]:

@@ -6,8 +6,9 @@ writer.  SQLite files by default, PostgreSQL in production.
 
 from gpulease.store.backup import backup, restore
 from gpulease.store.migrate import upgrade
-from gpulease.store.plans import KeptPlan, PlanRecord
-from gpulease.store.reading import export, read_last_snapshot, read_past
+from gpulease.store.plans import PlanRecord
+from gpulease.store.plans import pack as pack_plan
+from gpulease.store.reading import export, read_last_plan, read_last_site, read_past
 from gpulease.store.records import (
     AuditRecord,
     Change,
@@ -29,7 +30,6 @@ __all__ = [
     "Change",
     "EvidenceMinute",
     "IdempotencyKey",
-    "KeptPlan",
     "Page",
     "PlanRecord",
     "PolicyVersion",
@@ -41,7 +41,9 @@ __all__ = [
     "backup",
     "export",
     "key_reused",
-    "read_last_snapshot",
+    "pack_plan",
+    "read_last_plan",
+    "read_last_site",
     "read_past",
     "restore",
     "upgrade",

@@ -121,22 +121,19 @@ class TransitionRow(Base):
 
 
 class PlanRow(Base):
-    """A plan that changed something; ``store.snapshots`` reads its body.
+    """A plan that changed something: what it decided, and from what; ``store.plans`` reads it.
 
-    ``whole``: the body is a whole snapshot, else what differs from the row before.  ``before``: the
-    bytes of all bodies before this one, so that no sum has to be taken over the table.
+    ``before``: the bytes of all bodies before this one, so no sum is taken over the table.
     """
 
     __tablename__ = "plans"
     __table_args__ = (
         Index("ix_plans_at", "at"),
         Index("ix_plans_before", "before"),
-        Index("ix_plans_whole", "whole", "id"),
     )
 
     id: Mapped[int] = mapped_column(primary_key=True, autoincrement=True)
     at: Mapped[datetime] = mapped_column(UTCDateTime)
-    whole: Mapped[bool]
     before: Mapped[int] = mapped_column(BigInteger)
     body: Mapped[bytes] = mapped_column(LargeBinary)
 

@@ -34,8 +34,6 @@ _WORDS: Final[dict[str, Any]] = {
     "detail": "",
     "blockers": [],
 }
-#: Parts of a kept plan that are a lease, or show one.
-_RECORDS: Final = ("leases", "observed")
 
 
 def export(session: Session, user: str) -> dict[str, Any]:
@@ -178,29 +176,22 @@ def _change(row: TransitionRow) -> dict[str, Any]:
 
 
 def _planned(session: Session, user: str) -> list[dict[str, Any]]:
-    """Return what the kept plans say of a person: their leases, and what was seen of them."""
-    found, theirs = [], {user}
-    for at, kept in plans.bodies(session):
-        theirs |= {
-            part[1] for part in kept["changed"] if part[0] == "leases" and part[2]["user"] == user
-        }
-        parts = [part for part in kept["changed"] if not theirs.isdisjoint(part[1:-1])]
-        if parts:
-            found.append({"at": at.isoformat(), "parts": parts})
-    return found
+    """Return what the kept plans decided about a person's leases, without others' names."""
+    return [
+        {"at": at.isoformat(), "lease": lease_id, "inputs": each["words"], **each["numbers"]}
+        for at, plan in plans.bodies(session)
+        for lease_id, each in plan["leases"].items()
+        if each["user"] == user
+    ]
 
 
-def _without(kept: dict[str, Any], user: str, pseudonym: str) -> dict[str, Any]:
-    """Return a plan with the pseudonym in the person's place, and without words of theirs."""
-    found: dict[str, Any] = _named(kept, user, pseudonym)
-    for section, *_, value in found["changed"]:
-        if section not in _RECORDS:
-            continue
-        for record in (value, value.get("record")):
-            if record is not None and record.get("user") == pseudonym:
-                record.update(_WORDS)
-        if user in value["detail"]:  # the provider's words: it may have named a pod for them
-            value["detail"] = ""
+def _without(plan: dict[str, Any], user: str, pseudonym: str) -> dict[str, Any]:
+    """Return a plan with the pseudonym in the person's place, and without words about them."""
+    found: dict[str, Any] = _named(plan, user, pseudonym)
+    for each in found["leases"].values():
+        # The provider's words: it may have named a pod for them.
+        if each["user"] == pseudonym or user in each["numbers"].get("detail", ""):
+            each["numbers"].pop("detail", None)
     return found
 
 

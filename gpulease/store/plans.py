@@ -1,12 +1,14 @@
 """The statements that keep plans and read them, inside a transaction of ``store``.
 
-Owns that their bytes are counted, and which rows a plan is read from.  What stands in a body is
-``snapshots``'s.
+A plan is one row: JSON values, compressed.  ``leases`` has what was decided about each lease,
+``site`` the policy and the devices where they changed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+import json
+import zlib
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -14,7 +16,6 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from gpulease.store import snapshots
 from gpulease.store.models import PlanRow
 
 #: Rows that are in memory at a time, of all.
@@ -22,26 +23,27 @@ _SOME = 100
 
 
 @dataclass(frozen=True)
-class KeptPlan:
-    """A plan to be kept: its body, and whether that is a whole snapshot."""
-
-    body: bytes
-    whole: bool
-
-
-@dataclass(frozen=True)
 class PlanRecord:
-    """A row of the kept plans."""
+    """A kept plan: when it was, and what it decided about which lease."""
 
-    id: int
     at: datetime
-    whole: bool
-    body: bytes
+    leases: Mapping[str, Mapping[str, Any]]
 
 
-def add(session: Session, plan: KeptPlan, now: datetime) -> int:
+def pack(plan: Mapping[str, Any]) -> bytes:
+    """Return a plan's JSON values as bytes."""
+    return zlib.compress(json.dumps(plan, separators=(",", ":")).encode())
+
+
+def unpack(body: bytes) -> dict[str, Any]:
+    """Return what ``pack`` was given."""
+    found: dict[str, Any] = json.loads(zlib.decompress(body))
+    return found
+
+
+def add(session: Session, body: bytes, now: datetime) -> int:
     """Keep a plan; return its number."""
-    row = PlanRow(at=now, whole=plan.whole, before=total(session), body=plan.body)
+    row = PlanRow(at=now, before=total(session), body=body)
     session.add(row)
     session.flush()
     return row.id
@@ -53,51 +55,39 @@ def total(session: Session) -> int:
     return session.scalar(sa.select(newest).order_by(PlanRow.id.desc()).limit(1)) or 0
 
 
-def read(session: Session, wanted: Collection[int]) -> list[PlanRecord]:
-    """Return the rows from which these plans are read, in their order; what is gone is left out."""
-    found: dict[int, PlanRecord] = {}
-    for first, last in _stretches(session, wanted):
-        rows = sa.select(PlanRow).where(PlanRow.id >= first, PlanRow.id <= last)
-        for row in session.scalars(rows.order_by(PlanRow.id)):
-            found[row.id] = PlanRecord(row.id, row.at, row.whole, row.body)
-    return list(found.values())
+def read(session: Session, wanted: Collection[int]) -> dict[int, PlanRecord]:
+    """Return these plans by their numbers; what is gone is left out."""
+    rows = session.scalars(sa.select(PlanRow).where(PlanRow.id.in_(wanted)))
+    return {row.id: PlanRecord(row.at, unpack(row.body)["leases"]) for row in rows}
 
 
-def newest(session: Session) -> list[PlanRecord]:
-    """Return the rows from which the newest plan is read; none where no plan is kept."""
-    last = session.scalar(sa.select(sa.func.max(PlanRow.id)))
-    return read(session, () if last is None else (last,))
+def newest(session: Session) -> dict[str, Any] | None:
+    """Return the values of the newest plan, ``None`` where no plan is kept."""
+    body = session.scalar(sa.select(PlanRow.body).order_by(PlanRow.id.desc()).limit(1))
+    return unpack(body) if body is not None else None
 
 
-def _stretches(session: Session, wanted: Collection[int]) -> list[tuple[int, int]]:
-    """Return for each whole snapshot that is needed its number, and the last that builds on it."""
-    found: dict[int, int] = {}
-    for number in sorted(wanted):
-        first = session.scalar(
-            sa.select(PlanRow.id)
-            .where(PlanRow.whole.is_(True), PlanRow.id <= number)
-            .order_by(PlanRow.id.desc())
-            .limit(1)
-        )
-        if first is not None:
-            found[first] = number
-    return sorted(found.items())
+def newest_site(session: Session) -> dict[str, Any] | None:
+    """Return the policy and the devices that the newest plan names which names them."""
+    newest_first = sa.select(PlanRow.body).order_by(PlanRow.id.desc())
+    bodies_ = session.scalars(newest_first.execution_options(yield_per=_SOME))
+    return next((plan["site"] for plan in map(unpack, bodies_) if "site" in plan), None)
 
 
 def bodies(session: Session) -> Iterator[tuple[datetime, dict[str, Any]]]:
-    """Yield when each plan was, and what stands in it."""
+    """Yield when each plan was, and its values."""
     for row in _rows(session):
-        yield row.at, snapshots.unpack(row.body)
+        yield row.at, unpack(row.body)
         session.expunge(row)
 
 
 def rewrite(session: Session, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
     """Put what ``change`` makes of each plan in its place."""
     for row in _rows(session):
-        kept = snapshots.unpack(row.body)
+        kept = unpack(row.body)
         changed = change(kept)
         if changed != kept:
-            row.body = snapshots.pack(changed)
+            row.body = pack(changed)
             session.flush()
         session.expunge(row)
 

@@ -9,8 +9,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from gpulease.policy.model import Snapshot
-from gpulease.store import people, plans, snapshots, used
+from gpulease.store import people, plans, used
 from gpulease.store.engine import make_engine
 from gpulease.store.faults import translated
 from gpulease.store.migrate import require_head
@@ -36,18 +35,24 @@ def read_past(address: str, since: datetime, until: datetime) -> used.Past:
         return used.past(session, since, until)
 
 
-def read_last_snapshot(address: str) -> Snapshot | None:
-    """Return what the newest plan that is kept was made from, also while the service runs.
+def read_last_plan(address: str) -> dict[str, Any] | None:
+    """Return the newest plan that is kept, also while the service runs.
 
     Raises:
         GPULeaseError: ``bad_database``, ``store_unavailable``, ``store_behind``, ``store_ahead``.
     """
     with _reading(address) as session:
-        records = plans.newest(session)
-    reader = snapshots.Reader()
-    for record in records:
-        reader.read(record.body, whole=record.whole)
-    return reader.kept.snapshot if records else None
+        return plans.newest(session)
+
+
+def read_last_site(address: str) -> dict[str, Any] | None:
+    """Return the policy and the devices of the newest plans, also while the service runs.
+
+    Raises:
+        GPULeaseError: ``bad_database``, ``store_unavailable``, ``store_behind``, ``store_ahead``.
+    """
+    with _reading(address) as session:
+        return plans.newest_site(session)
 
 
 @contextmanager

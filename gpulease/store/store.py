@@ -144,9 +144,7 @@ class Store:
             row = session.get(LeaseRow, lease_id)
             return from_json(row.record) if row is not None else None
 
-    def save(
-        self, changes: Sequence[Change], now: datetime, plan: plans.KeptPlan | None = None
-    ) -> None:
+    def save(self, changes: Sequence[Change], now: datetime, plan: bytes | None = None) -> None:
         """Write leases, their audit rows and the plan that they are of, all or none.
 
         Raises:
@@ -214,8 +212,8 @@ class Store:
         with self._read() as session:
             return history.transitions(session, lease_id)
 
-    def kept_plans(self, wanted: Collection[int]) -> list[plans.PlanRecord]:
-        """Return the rows from which these plans are read, in their order; some may be gone."""
+    def kept_plans(self, wanted: Collection[int]) -> dict[int, plans.PlanRecord]:
+        """Return these plans by their numbers; some may be gone."""
         with self._read() as session:
             return plans.read(session, wanted)
 

@@ -28,7 +28,6 @@ from gpulease.store.models import (
     TransitionRow,
     VerdictRow,
 )
-from gpulease.store.plans import KeptPlan
 from gpulease.store.records import (
     Change,
     EvidenceMinute,
@@ -71,7 +70,7 @@ _KNOWN_KEYS = sa.select(_KEYS).where(
 
 
 def save(
-    session: Session, changes: Sequence[Change], now: datetime, plan: KeptPlan | None = None
+    session: Session, changes: Sequence[Change], now: datetime, plan: bytes | None = None
 ) -> None:
     """Write the changes, and the plan that they are of; devices given up are free for others.
 

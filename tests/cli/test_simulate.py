@@ -143,14 +143,14 @@ def test_what_the_database_recorded(files: Path, capsys: pytest.CaptureFixture[s
 
 
 def keep_plan(store: Store, lease: Lease) -> None:
-    """Keep a plan of a site with one card, then another that is its difference."""
+    """Keep a plan of a site with one card, then another that does not name the site."""
     packer, view = Plans(), snapshot([], 1)
     for number in range(2):
         queued = replace(request(number + 1), id=f"q{number}")
         packed = packer.packed(replace(view, leases=(queued,)), [Wait(queued.id, "no_capacity")])
         assert packed is not None
         packer.kept(packed)
-        store.save([Change(None, queued, "planner", "asked")], lease.created, packed.plan)
+        store.save([Change(None, queued, "planner", "asked")], lease.created, packed.body)
 
 
 @pytest.mark.parametrize(

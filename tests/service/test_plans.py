@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
-from decimal import Decimal
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
 from gpulease.errors import GPULeaseError
-from gpulease.policy.explanation.decision import decision
-from gpulease.policy.model import Action, Alert, Bound, Snapshot
-from gpulease.policy.planner import plan
+from gpulease.policy import document
+from gpulease.policy.explanation.decision import decisions
+from gpulease.policy.model import Action, Alert, Snapshot, Wait, Warn
 from gpulease.service.rounds.plans import Plans, last_spread
-from gpulease.store import Ages, KeptPlan, snapshots
+from gpulease.store import Ages
 from gpulease.store.engine import make_engine
+from gpulease.store.plans import unpack
 from tests.policy.build import NOW, cards, policy
 from tests.policy.world import Habit, World
 from tests.service import kit
@@ -35,113 +35,68 @@ class Seen(World):
         return self.seen
 
 
-def history(ticks: int = 120) -> tuple[list[tuple[Snapshot, list[Action]]], list[KeptPlan]]:
+def history(ticks: int = 120) -> list[tuple[Snapshot, list[Action], bytes]]:
     """Let a small world live; return what was planned from what, and what was kept of it."""
-    world = Seen(policy(), list(cards(3)))
-    packer, kept, planned = Plans(), [], []
+    world, kept, packer = Seen(policy(), list(cards(3))), [], Plans()
     for tick in range(ticks):
         if tick % 6 == 0:
             world.ask(
                 f"user{tick % 5}", Habit(works=20.0 + tick, drain="blocked" if tick % 4 else "done")
             )
         actions = world.step()
-        snapshot = more(world.seen, tick)
-        found = packer.packed(snapshot, actions)
+        found = packer.packed(world.seen, actions)
         assert (found is None) == all(isinstance(each, Alert) for each in actions)
         if found is not None:
             packer.kept(found)
-            kept.append(found.plan)
-            planned.append((snapshot, actions))
-    return planned, kept
-
-
-def more(snapshot: Snapshot, tick: int) -> Snapshot:
-    """Return the snapshot with what the world does not make."""
-    takes = {("l001", "t4"): {1: Decimal("1.5"), 2: Decimal(3)}}
-    return replace(
-        snapshot,
-        use={("physics", "ann", "cards"): 0.1 * tick},
-        spent={("physics", "ann"): 3.25},
-        away=(NOW, snapshot.now) if tick % 5 else None,
-        preferred_nodes={"l001": "n1"} if tick % 3 else {},
-        contended={"cards": (NOW, snapshot.now)},
-        bounds=(Bound("quota of hub", Decimal("0.3"), takes),) if tick % 2 else (),
-    )
-
-
-def test_what_is_kept_is_the_snapshot_again_and_plans_the_same():
-    planned, kept = history()
-    wholes = sum(each.whole for each in kept)
-    assert 1 < wholes < len(kept) / 2, "some are whole, most are differences"
-    size = sum(len(each.body) for each in kept)
-    whole = [snapshots.packed(None, s, a) for s, a in planned]
-    assert size < sum(map(len, whole))
-    reader = snapshots.Reader()
-    for (snapshot, actions), row in zip(planned, kept, strict=True):
-        reader.read(row.body, whole=row.whole)
-        found = reader.kept
-        for name in Snapshot.__dataclass_fields__:
-            one, other = getattr(found.snapshot, name), getattr(snapshot, name)
-            assert one == other or sorted(one, key=str) == sorted(other, key=str), name
-        decided = [each for each in actions if not isinstance(each, Alert)]
-        assert list(found.actions) == decided
-        plain = replace(found.snapshot, bounds=(), preferred_nodes={})
-        again = plan(replace(plain, use={}, spent={}, contended={}, away=None))
-        assert [each for each in again if not isinstance(each, Alert)] == decided
-
-
-def test_every_member_of_a_snapshot_is_kept():
-    assert {"now", *snapshots.SECTIONS} == set(Snapshot.__dataclass_fields__)
-
-
-def test_a_plan_that_was_not_stored_is_none_that_the_next_one_builds_on():
-    planned, _ = history(30)
-    packer = Plans()
-    first = packer.packed(*planned[0])
-    second = packer.packed(*planned[1])  # the store did not take the first
-    assert first is not None
-    assert second is not None
-    assert first.plan.whole
-    assert second.plan.whole
+            kept.append((world.seen, actions, found.body))
+    return kept
 
 
 def test_what_cannot_be_packed_is_carried_out_all_the_same(caplog):
-    planned, _ = history(30)
-    snapshot, actions = planned[0]
-    broken: Any = replace(snapshot, preferred_nodes={"l001": object()})
-    packer = Plans()
-    assert packer.packed(broken, actions) is None
+    snapshot, actions, _ = history(30)[0]
+    broken: Any = replace(snapshot, wait_spread=object())
+    assert Plans().packed(broken, actions) is None
     assert "could not be packed" in caplog.text
-    found = packer.packed(snapshot, actions)
-    assert found is not None
-    assert found.plan.whole
 
 
-def test_each_decision_names_its_inputs():
-    planned, _ = history()
-    told = [
-        (action, made)
-        for snapshot, actions in planned
-        for action in actions
-        if not isinstance(action, Alert)
-        if (made := decision(snapshot, actions, action.lease_id)) is not None
-    ]
-    kinds = {type(action).__name__ for action, _ in told}
+def test_each_decision_is_kept_with_its_inputs():
+    told = []
+    for snapshot, actions, body in history():
+        made = decisions(snapshot, actions)
+        kept = unpack(body)["leases"]
+        decided = [each for each in actions if not isinstance(each, Alert)]
+        assert kept.keys() == made.keys() == {each.lease_id for each in decided}
+        told += [(each, made[each.lease_id], kept[each.lease_id]) for each in decided]
+    kinds = {type(action).__name__ for action, _, _ in told}
     assert {"Start", "Activate", "Warn", "Drain", "End", "Wait"} <= kinds
-    for action, made in told:
+    for action, made, kept in told:
+        assert (kept["words"], kept["numbers"]) == (list(made.words), made.numbers)
         assert made.numbers["action"] == type(action).__name__
         assert made.numbers["pool"] == "cards"
         assert made.words[0].startswith("GPUs of pool cards: 3, free: ")
-    warned = [
-        made for action, made in told if type(action).__name__ == "Warn" and made.numbers.get("for")
-    ]
+    warned = [made for action, made, _ in told if isinstance(action, Warn) and made.for_user]
     assert warned, "somebody was asked to leave for somebody else"
     for made in warned:
         assert made.numbers["idle"] >= made.numbers["idle_limit"] == 120
-        assert made.words[-1].startswith(f"It was taken for request {made.numbers['for']} of user")
-    waits = [made for action, made in told if type(action).__name__ == "Wait"]
+        assert made.words[-1].startswith(f"It was taken for request {made.numbers['for']} of {{for")
+    waits = [made for action, made, _ in told if isinstance(action, Wait)]
     assert all(made.numbers["position"] >= 1 for made in waits)
-    assert decision(*planned[0], "nobody") is None
+
+
+def test_policy_and_devices_are_kept_when_they_change_and_once_a_day():
+    (snapshot, actions, first), second, *_ = history(30)
+    sites = [unpack(body).get("site") for body in (first, second[2])]
+    assert [each is not None for each in sites] == [True, False]
+    packer = Plans()
+    packer.kept(packer.packed(snapshot, actions))
+    for changed in (
+        replace(snapshot, devices=snapshot.devices[1:]),
+        replace(snapshot, policy=replace(snapshot.policy, queue_max=7)),
+        replace(snapshot, now=snapshot.now + DAY),
+    ):
+        site = unpack(packer.packed(changed, actions).body)["site"]
+        assert document.parse(site["policy"], 1) == changed.policy
+        assert len(site["devices"]) == len(changed.devices)
 
 
 async def test_why_a_lease_was_decided_about_is_told_to_admins_alone(site: Site) -> None:

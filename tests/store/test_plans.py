@@ -1,14 +1,15 @@
-"""Kept plans: read from the whole snapshot before them, gone by age and bytes, without a person."""
+"""Kept plans: read by their numbers, gone by age and bytes, without a person."""
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from datetime import timedelta
 
 import sqlalchemy as sa
 
 from gpulease.policy.model import EndReason, LeaseState
-from gpulease.store import Ages, KeptPlan, Store, backup, export, restore, snapshots
+from gpulease.store import Ages, Store, backup, export, pack_plan, restore
 from gpulease.store.models import ReservationEventRow, ReservationRow
 from gpulease.store.usage import Use, add
 from tests.policy.build import NOW, request
@@ -18,21 +19,21 @@ from tests.store.test_leases import new
 DAY = timedelta(days=1)
 
 
-def keep(store: Store, number: int, body: bytes = b"x" * 1000, *, whole: bool = True) -> None:
-    at = NOW + number * DAY
-    store.save([new(request(number))], at, KeptPlan(body, whole))
+def keep(store: Store, number: int, size: int = 1000) -> None:
+    """Keep a plan whose body has a size: what is random is not compressed."""
+    decided = {f"r{number}": {"words": [random.Random(number).randbytes(size).hex()]}}
+    store.save([new(request(number))], NOW + number * DAY, pack_plan({"leases": decided}))
 
 
-def test_a_plan_is_read_from_the_whole_snapshot_before_it(store):
-    for number, whole in enumerate((True, False, False, True, False)):
-        keep(store, number, bytes([number]), whole=whole)
-    plans = [store.transitions(f"r{number}")[0].plan for number in range(5)]
-    read = lambda *wanted: [row.body[0] for row in store.kept_plans([plans[n] for n in wanted])]  # noqa: E731
-    assert read(0) == [0]
-    assert read(2) == [0, 1, 2]
-    assert read(4) == [3, 4]
-    assert read(1, 4) == [0, 1, 3, 4]
-    assert store.kept_plans([]) == []
+def test_plans_are_read_by_their_numbers(store):
+    for number in range(3):
+        keep(store, number)
+    plans = [store.transitions(f"r{number}")[0].plan for number in range(3)]
+    found = store.kept_plans([plans[0], plans[2], 99])
+    assert {number: list(each.leases) for number, each in found.items()} == {
+        plans[0]: ["r0"], plans[2]: ["r2"],
+    }  # fmt: skip
+    assert store.kept_plans([]) == {}
 
 
 def test_plans_go_by_age_and_by_bytes(store):
@@ -42,8 +43,8 @@ def test_plans_go_by_age_and_by_bytes(store):
     sweep = lambda **ages: store.sweep(until, Ages(**ages))  # noqa: E731
     assert sweep(plans=4.5) == 5
     assert sweep(plans=100) == 0
-    assert sweep(plans=100, plans_bytes=3500) == 2
-    assert sweep(plans=100, plans_bytes=3500) == 0
+    assert sweep(plans=100, plans_bytes=3900) == 2
+    assert sweep(plans=100, plans_bytes=3900) == 0
     kept = [store.transitions(f"r{number}")[0].plan for number in range(10)]
     assert [len(store.kept_plans([each])) for each in kept] == [0] * 7 + [1] * 3
 
@@ -70,15 +71,13 @@ def test_use_and_events_of_reservations_go_by_age(store):
 
 
 def test_a_person_is_taken_out_of_the_plans_and_their_part_is_exported(address):
-    planned, kept = history()
+    kept = history()
     opened = Store.open(address)
-    for number, row in enumerate(kept):
-        opened.save([new(request(number))], NOW, row)
+    for number, (_, _, body) in enumerate(kept):
+        opened.save([new(request(number))], NOW, body)
     opened.close()
     found = export(address, "user1")["plans"]
-    assert found
-    sections = {part[0] for each in found for part in each["parts"]}
-    assert {"leases", "evidence", "observed"} <= sections
+    assert {"Start", "Warn", "Drain"} <= {each["action"] for each in found}
     assert "user2" not in str(found)
 
     opened = Store.open(address)
@@ -90,23 +89,25 @@ def test_a_person_is_taken_out_of_the_plans_and_their_part_is_exported(address):
         opened.save([replace(new(lease), before=lease, after=over)], NOW)
     pseudonym, _ = opened.forget("user1")
     plans = [opened.transitions(f"r{number}")[0].plan for number in range(len(kept))]
-    reader = snapshots.Reader()
-    for (snapshot, _), row in zip(planned, opened.kept_plans(plans), strict=True):
-        reader.read(row.body, whole=row.whole)
-        users = {each.user for each in reader.kept.snapshot.leases}
-        assert users == {pseudonym if x.user == "user1" else x.user for x in snapshot.leases}
+    after = opened.kept_plans(plans)
+    for (snapshot, _, _), number in zip(kept, plans, strict=True):
+        users = {each.id: each.user for each in snapshot.leases}
+        for lease_id, made in after[number].leases.items():
+            assert made["user"] == (pseudonym if users[lease_id] == "user1" else users[lease_id])
+            assert "user1" not in str(made)
     opened.close()
     assert export(address, "user1")["plans"] == []
 
 
 def test_plans_come_back_from_a_backup(address, tmp_path):
     opened = Store.open(address)
-    body = bytes(range(256))
-    keep(opened, 1, body)
+    keep(opened, 1)
+    number = opened.transitions("r1")[0].plan
+    before = opened.kept_plans([number])
     opened.close()
     backup(address, tmp_path / "b")
     restore(address, tmp_path / "b", replace=True)
     opened = Store.open(address)
-    (row,) = opened.kept_plans([opened.transitions("r1")[0].plan or 0])
+    assert opened.kept_plans([number]) == before
+    assert before[number].at == NOW + DAY
     opened.close()
-    assert (row.body, row.whole, row.at) == (body, True, NOW + DAY)

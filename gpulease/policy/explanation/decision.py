@@ -1,13 +1,11 @@
-"""What a plan decided about one lease, and from what: told long afterwards, from the kept snapshot.
-
-Owns which inputs count for which lease, in words and numbers.  Refuses to decide anything anew.
-"""
+"""What a plan decided about which leases, and from what: written down when it is decided."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from gpulease.policy import budgets, capacity, queue
 from gpulease.policy.evidence.idle_case import counted, idle_limit
@@ -15,7 +13,8 @@ from gpulease.policy.explanation import forecast
 from gpulease.policy.fairness.standing import standing
 from gpulease.policy.fairness.tree import Node
 from gpulease.policy.health import observed_of
-from gpulease.policy.model import Action, Lease, LeaseState, Snapshot
+from gpulease.policy.memo import once
+from gpulease.policy.model import Action, Alert, Lease, LeaseState, Snapshot
 from gpulease.policy.reservations.departures import OVER, departures
 from gpulease.policy.reservations.seats import time_outs_at
 from gpulease.policy.units import say_duration
@@ -24,39 +23,60 @@ from gpulease.policy.units import say_duration
 Input = tuple[str, dict[str, Any]]
 
 
+#: Stands in the words for the person for whom a GPU was taken: ``Decision.for_user``.
+FOR_USER: Final = "{for_user}"
+
+
 @dataclass(frozen=True)
 class Decision:
     """The inputs of a plan that concern one lease: in sentences, and their numbers by name."""
 
+    user: str
     words: tuple[str, ...]
     numbers: dict[str, Any]
+    for_user: str = ""
 
 
-def decision(snapshot: Snapshot, actions: Sequence[Action], lease_id: str) -> Decision | None:
-    """Return what a plan saw of a lease; ``None``: the lease was not there yet."""
-    lease = next((each for each in snapshot.leases if each.id == lease_id), None)
-    if lease is None:
-        return None
-    mine = next((each for each in actions if each.lease_id == lease_id), None)
-    found = list(_inputs(snapshot, lease, mine))
+def decisions(snapshot: Snapshot, actions: Sequence[Action]) -> dict[str, Decision]:
+    """Return what a plan saw of each lease that it changes, by the lease."""
+    leases = {each.id: each for each in snapshot.leases}
+    mine = [each for each in actions if not isinstance(each, Alert) and each.lease_id in leases]
+    return {
+        each.lease_id: _decision(snapshot, leases, leases[each.lease_id], each, len(actions))
+        for each in mine
+    }
+
+
+def _decision(
+    snapshot: Snapshot, leases: Mapping[str, Lease], lease: Lease, mine: Action, actions: int
+) -> Decision:
+    request = leases.get(_nominee(lease, mine) or "")
+    found = list(_inputs(snapshot, lease, request))
     numbers = {name: value for _, some in found for name, value in some.items()}
-    numbers |= {"policy_version": snapshot.policy.version, "actions": len(actions)}
-    numbers["action"] = type(mine).__name__ if mine is not None else ""
-    return Decision(tuple(words for words, _ in found if words), numbers)
+    numbers |= {"policy_version": snapshot.policy.version, "actions": actions}
+    numbers["action"] = type(mine).__name__
+    words = tuple(words for words, _ in found if words)
+    return Decision(lease.user, words, numbers, request.user if request is not None else "")
 
 
-def _inputs(snapshot: Snapshot, lease: Lease, mine: Action | None) -> Iterator[Input]:
+def _inputs(snapshot: Snapshot, lease: Lease, request: Lease | None) -> Iterator[Input]:
     yield _pool(snapshot, lease)
     if lease.state is LeaseState.QUEUED:
         yield _place(snapshot, lease)
     else:
-        yield _use(snapshot, lease, pressed=_nominee(lease, mine) is not None)
+        yield _use(snapshot, lease, pressed=request is not None)
         yield _shown(snapshot, lease)
     yield from _shares(snapshot, lease)
     yield from _budget(snapshot, lease)
-    yield from _claimant(snapshot, _nominee(lease, mine))
+    yield from _claimant(request)
     yield from _departure(snapshot, lease)
     yield from _windows(snapshot, queue.pool_of(snapshot, lease))
+
+
+@once
+def _waiting(snapshot: Snapshot) -> Mapping[str, int]:
+    """Return how many requests wait for each pool."""
+    return Counter(queue.pool_of(snapshot, each) for each in queue.waiting(snapshot))
 
 
 def _pool(snapshot: Snapshot, lease: Lease) -> Input:
@@ -64,7 +84,7 @@ def _pool(snapshot: Snapshot, lease: Lease) -> Input:
     total = capacity.pool_sizes(snapshot)[pool]
     free = len(capacity.free_devices(snapshot).get(pool, ()))
     out = total - len(capacity.in_service(snapshot).get(pool, ()))
-    waiting = sum(queue.pool_of(snapshot, each) == pool for each in queue.waiting(snapshot))
+    waiting = _waiting(snapshot)[pool]
     words = (
         f"GPUs of pool {pool}: {total}, free: {free}, out of service: {out}; waiting: {waiting}."
     )
@@ -181,18 +201,17 @@ def _budget(snapshot: Snapshot, lease: Lease) -> Iterator[Input]:
         )
 
 
-def _nominee(lease: Lease, mine: Action | None) -> str | None:
+def _nominee(lease: Lease, mine: Action) -> str | None:
     found: str | None = getattr(mine, "nominated_for", None)
     return found or lease.nominated_for
 
 
-def _claimant(snapshot: Snapshot, nominee: str | None) -> Iterator[Input]:
-    request = next((each for each in snapshot.leases if each.id == nominee), None)
+def _claimant(request: Lease | None) -> Iterator[Input]:
     if request is not None:
         yield (
-            f"It was taken for request {request.id} of {request.user},"
+            f"It was taken for request {request.id} of {FOR_USER},"
             f" which waited since {request.created:%H:%M:%S}.",
-            {"for": request.id, "for_user": request.user},
+            {"for": request.id},
         )
 
 

@@ -14,7 +14,7 @@ from gpulease.service.hubs.auth import SCOPE_ADMIN, SCOPE_REQUEST, SCOPE_RESERVE
 from gpulease.service.rest.base import BaseHandler
 from gpulease.service.rest.operations import answers
 from gpulease.service.rest.scopes import ACCESS, needs_scope
-from gpulease.service.rounds.plans import decisions
+from gpulease.service.rounds.plans import decided
 from gpulease.service.schemas.bodies import ConnectionBody, EmptyBody, EndBody, EndGroupBody
 from gpulease.service.schemas.queries import LeasesQuery, PageQuery, is_set
 from gpulease.service.schemas.shapes import DecisionView, Items, LeaseEvent, Page, ServerView
@@ -179,8 +179,7 @@ class Why(BaseHandler):
         """Answer a page of what was decided about a lease, newest first."""
         query = self.query(PageQuery)
         lease = await self.services.history.one(self.asker, lease_id)
-        services, who = self.services, self.asker.name
-        items, total = await decisions(services.ledger, services.workers, who, lease.id, query)
+        items, total = await decided(self.services.ledger, lease.id, query)
         self.answer_page(items, total, query)
 
 

@@ -116,7 +116,7 @@ class Decider:
         return {lease_id: node for lease_id, node in found if node}
 
     def _planned(self, snapshot: Snapshot) -> tuple[list[Action], Packed | None]:
-        """Plan, pack what the plan was made from, find what is offered; in the planner's thread."""
+        """Plan, keep what the plan was made from, find what is offered; in the planner's thread."""
         actions = plan(snapshot)
         self.plan_alerts = [action for action in actions if isinstance(action, Alert)]
         self.within_reach = _within_reach(snapshot)
@@ -170,8 +170,8 @@ class Decider:
         """
         while changes:
             try:
-                kept = packed.plan if packed is not None else None
-                await self._ledger.record(changes, self._clock(), kept)
+                body = packed.body if packed is not None else None
+                await self._ledger.record(changes, self._clock(), body)
             except GPULeaseError as error:
                 refused = set(error.numbers.get("leases", ()))
                 if error.status != HTTPStatus.CONFLICT or not refused:

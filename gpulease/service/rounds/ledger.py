@@ -20,7 +20,7 @@ from typing import ParamSpec, TypeVar
 
 from gpulease.errors import GPULeaseError
 from gpulease.policy.model import Lease, LeaseState
-from gpulease.store import Change, IdempotencyKey, KeptPlan, Store
+from gpulease.store import Change, IdempotencyKey, Store
 
 log = logging.getLogger(__name__)
 
@@ -94,7 +94,7 @@ class Ledger:
                 self._put(lease)
 
     async def record(
-        self, changes: Sequence[Change], now: datetime, plan: KeptPlan | None = None
+        self, changes: Sequence[Change], now: datetime, plan: bytes | None = None
     ) -> None:
         """Store changes, all or none; then they are true, and whoever listens is told.
 

@@ -204,7 +204,7 @@ class GPULeaseService(Application):
     keep_plans_days = Float(
         Ages.plans,
         min=0.01,
-        help="Days after which plans are removed, with what they were made from.",
+        help="Days after which decisions are removed, with what they were made from.",
     ).tag(config=True)
     keep_plans_size = Unicode(
         "256MiB", help="How much all kept plans may take together; the oldest go first."
