@@ -11,34 +11,93 @@ What stands at the top holds for every reservation that does not say otherwise::
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import cache
+from typing import Annotated, Any, Final
 
 from gpulease.errors import GPULeaseError
 from gpulease.policy.calendar.ics_read import Read
-from gpulease.policy.document.nodes import Finding, Reader, compose
+from gpulease.policy.document.source import Finding, Model, Problem, compose
+from gpulease.policy.forms import Flag, Hidden, Line, Lines, One, Section, Span, named, pairs
 
 _COMMON: Final = ("group", "gpu_class", "zone")
-#: The members of one reservation; its name is the key.
-KEYS: Final = (
-    *_COMMON, "seats", "start", "end", "title", "repeat", "also", "without", "seats_per_person",
-    "named", "managers", "idle", "exam", "extra_time", "lead", "grace", "contact",
-)  # fmt: skip
-_LISTS: Final = ("also", "without", "named", "managers", "contact")
-_DURATIONS: Final = ("idle", "lead", "grace")
 _NEEDED: Final = (*_COMMON, "seats", "start", "end")
+
+
+@dataclass(frozen=True)
+class Entry(Section):
+    """One reservation of the file; its name is the key."""
+
+    name: Hidden
+    group: Line | None = None
+    gpu_class: Line | None = None
+    zone: Line | None = None
+    seats: One | None = None
+    start: Line | None = None
+    end: Line | None = None
+    title: Line = ""
+    repeat: Line = ""
+    also: Lines = ()
+    without: Lines = ()
+    seats_per_person: One = 1
+    named: Lines = ()
+    managers: Lines = ()
+    idle: Span | None = None
+    exam: Flag = False
+    extra_time: Annotated[tuple[tuple[str, str], ...], pairs(Line)] = ()
+    lead: Span | None = None
+    grace: Span | None = None
+    contact: Lines = ()
+
+
+@dataclass(frozen=True)
+class File(Section):
+    """The file: its reservations, and what holds for each that does not say otherwise."""
+
+    reservations: Annotated[tuple[Entry, ...], named(Entry, True)]
+    group: Line | None = None
+    gpu_class: Line | None = None
+    zone: Line | None = None
+
+
+#: The members of one reservation; its name is the key.
+KEYS: Final = tuple(each.name for each in fields(Entry) if each.name != "name")
+
+
+@cache
+def _model() -> Model[File]:
+    return Model(File, "the file")
 
 
 def read(text: str) -> tuple[list[dict[str, Any]], list[Finding]]:
     """Return the bodies of every reservation, with every member, and the findings."""
-    findings: list[Finding] = []
-    root = compose(text, findings, "Begin with the key reservations.")
-    if root is None:
-        return [], findings
-    top = Reader(root, findings, "the file", (*_COMMON, "reservations"))
-    shared: dict[str, Any] = {key: top.text(key, "") for key in _COMMON if key in top.names}
-    bodies = [_body(name, each, shared) for name, each in top.entries("reservations", KEYS)]
-    return bodies, sorted(findings, key=lambda found: (found.line, found.column))
+    source = compose(text, "Begin with the key reservations.")
+    if isinstance(source, Finding):
+        return [], [source]
+    file = _model().read(source, source.tree)
+    bodies = []
+    for entry in file.reservations if file is not None else ():
+        shared = {key: getattr(entry, key) or getattr(file, key) for key in _COMMON}
+        bodies.append(_body(entry) | shared)
+        source.problems += [
+            Problem(
+                ("reservations", entry.name),
+                f"{entry.name} lacks the key {key!r}.",
+                f"Write `{key}: ...`.",
+            )
+            for key in _NEEDED
+            if bodies[-1][key] is None
+        ]
+    found = [source.finding(each) for each in source.problems]
+    return bodies, sorted(found, key=lambda each: (each.line, each.column))
+
+
+def _body(entry: Entry) -> dict[str, Any]:
+    """Return a body with every member, so that what the file leaves out is as if never said."""
+    found = {each.name: getattr(entry, each.name) for each in fields(Entry)}
+    found = {key: list(each) if isinstance(each, tuple) else each for key, each in found.items()}
+    return found | {"extra_time": dict(entry.extra_time)}
 
 
 def completed(read: Read, common: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -53,27 +112,6 @@ def completed(read: Read, common: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [_complete({**common, **each}) for each in read.reservations]
 
 
-def _body(name: str, reader: Reader, shared: dict[str, Any]) -> dict[str, Any]:
-    readers: dict[str, Callable[[str], Any]] = {
-        **dict.fromkeys((*_COMMON, "start", "end", "title", "repeat"), _texts_of(reader)),
-        **dict.fromkeys(("seats", "seats_per_person"), lambda key: reader.whole(key, 1, least=1)),
-        **dict.fromkeys(_LISTS, lambda key: list(reader.texts(key))),
-        **dict.fromkeys(_DURATIONS, lambda key: reader.duration(key, 0.0, least=0)),
-        "exam": lambda key: reader.flag(key, False),
-        "extra_time": lambda key: dict(reader.pairs(key)),
-    }
-    found: dict[str, Any] = {"name": name, **shared}
-    found |= {key: readers[key](key) for key in KEYS if key in reader.names}
-    for key in _NEEDED:
-        if key not in found:
-            reader.wrong(key, f"{name} lacks the key {key!r}.", f"Write `{key}: ...`.")
-    return _whole(found)
-
-
-def _texts_of(reader: Reader) -> Callable[[str], str]:
-    return lambda key: reader.text(key, "")
-
-
 def _complete(body: dict[str, Any]) -> dict[str, Any]:
     missing = [key for key in _NEEDED if key not in body]
     if missing:
@@ -84,12 +122,3 @@ def _complete(body: dict[str, Any]) -> dict[str, Any]:
             status=422,
         )
     return body
-
-
-def _whole(body: dict[str, Any]) -> dict[str, Any]:
-    """Return a body with every member, so that what a file does not say is as if never said."""
-    return {
-        "title": "", "repeat": "", "also": [], "without": [], "seats_per_person": 1, "named": [],
-        "managers": [], "idle": None, "exam": False, "extra_time": {}, "lead": None,
-        "grace": None, "contact": [], **body,
-    }  # fmt: skip

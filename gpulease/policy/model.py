@@ -17,6 +17,7 @@ from functools import cached_property
 from typing import Any
 
 from gpulease.policy.calendar.reservation import ReservationTerms, Window
+from gpulease.policy.forms import One, Section, Span
 from gpulease.policy.offer import Device, GPUClass, Pool, TimeOuts
 from gpulease.policy.pods import Elastic
 from gpulease.policy.projects import Projects
@@ -86,26 +87,32 @@ __all__ = [
 ]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Limits(Section):
+    """How much one may have and ask for; durations are seconds."""
+
+    leases_per_server: One = 1
+    leases_per_user: One = 2
+    queue_max: One = 1000
+    waiting_per_user: One = 4
+    changes_per_minute: One = 120  # that one person may make
+    runs_per_user: One = 2  # of whole notebooks, at once
+    batch_wait: Span = 14400.0  # for which a run lets everybody else go first
+    batch_cell: Span = 900.0  # that a run's cell may go on when somebody waits
+    gang_hold_max: Span = 28800.0  # that free devices are held for one request for several
+    share_harm: Span = 60.0  # that a lease may take memory which others' shares lack
+
+
 @dataclass(frozen=True)
-class PolicyDocument:
-    """The validated policy, one version of it.  ``policy.document`` parses and checks the YAML."""
+class PolicyDocument(Limits):
+    """The validated policy, one version of it.  ``policy.document`` reads and checks the YAML."""
 
     version: int
     pools: tuple[Pool, ...]
     classes: tuple[GPUClass, ...]
     default_class: str
     time_outs: TimeOuts = field(default_factory=TimeOuts)
-    leases_per_server: int = 1
-    leases_per_user: int = 2
     click_runs_cells: ClickRuns = ClickRuns.AUTO
-    queue_max: int = 1000
-    waiting_per_user: int = 4
-    changes_per_minute: int = 120  # that one person may make
-    runs_per_user: int = 2  # of whole notebooks, at once
-    batch_wait: float = 14400.0  # seconds for which a run lets everybody else go first
-    batch_cell: float = 900.0  # seconds that a run's cell may go on when somebody waits
-    gang_hold_max: float = 28800.0  # seconds that free devices stand for one request for several
-    share_harm: float = 60.0  # seconds that a lease may take memory which others' shares lack
     reservations: ReservationTerms = field(default_factory=ReservationTerms)
     projects: Projects = field(default_factory=Projects)
     drained_nodes: tuple[str, ...] = ()  # take nothing new, and their leases leave

@@ -1,41 +1,71 @@
 """What is on offer: pools of devices, the classes that draw on them, and their time-outs.
 
-Owns their shapes.  A pool may be of *parts* of cards: then each of its devices is such a part, and
-all parts of one lease are of one card.
+They are sections of the policy document.  A pool may be of *parts* of cards: then each of its
+devices is such a part, and all parts of one lease are of one card.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Annotated, Final
 
-from gpulease.policy.pods import ClusterQueue, Elastic, PodAsk, Warm
+from gpulease.policy.forms import (
+    HIDDEN,
+    LISTED,
+    Flag,
+    Hidden,
+    Line,
+    Lines,
+    Number,
+    One,
+    Said,
+    Section,
+    Size,
+    Whole,
+    duration,
+    whole,
+)
+from gpulease.policy.pods import POD, ClusterQueue, Elastic, PodAsk, Warm
 from gpulease.policy.states import DevicesBy, EvidenceLevel
+from gpulease.texts import Text
+
+_UNUSED: Final = (
+    7 * 86400.0, Text("7 days"), Text("a GPU that nobody uses would hardly ever come back")
+)  # fmt: skip
+_WAITED_FOR: Final = (86400.0, Text("1 day"), Text("others wait for the GPU meanwhile"))
+_LEASED: Final = (366 * 86400.0, Text("366 days"), Text("no lease is granted for longer"))
+_SOME: Final = 1e-3
+_Unused = Annotated[float, duration(_SOME, *_UNUSED)]
+_UnusedOrNone = Annotated[float, duration(0, *_UNUSED)]
+_WaitedFor = Annotated[float, duration(_SOME, *_WAITED_FOR)]
+_WaitedForOrNone = Annotated[float, duration(0, *_WAITED_FOR)]
+_Leased = Annotated[float, duration(_SOME, *_LEASED)]
 
 
 @dataclass(frozen=True)
-class TimeOuts:
+class TimeOuts(Section):
     """The durations (seconds) that govern a lease; a class may override the document's."""
 
-    idle: float = 300.0
-    idle_under_pressure: float = 120.0
-    quiet: float = 900.0
-    warning: float = 60.0
-    warm_up: float = 120.0
-    keep: float = 900.0
-    keeps: int = 3
-    claim: float = 180.0
-    drain_max: float = 60.0
-    interrupt_grace: float = 10.0
-    minimum_runtime: float = 300.0
-    hard_length: float = 28800.0
-    start_max: float = 60.0
-    unknown_hold: float = 300.0
-    busy_max: float = 10800.0
-    wait: float = 300.0
+    idle: _Unused = 300.0
+    idle_under_pressure: _Unused = 120.0
+    quiet: _Unused = 900.0
+    warning: _WaitedForOrNone = 60.0
+    warm_up: _WaitedForOrNone = 120.0
+    keep: _UnusedOrNone = 900.0
+    keeps: Whole = 3
+    claim: _Unused = 180.0
+    drain_max: _WaitedFor = 60.0
+    interrupt_grace: _WaitedForOrNone = 10.0
+    minimum_runtime: _UnusedOrNone = 300.0
+    hard_length: _Leased = 28800.0
+    start_max: _WaitedFor = 60.0
+    unknown_hold: _Unused = 300.0
+    busy_max: _Leased = 10800.0
+    wait: _Unused = 300.0
 
 
 @dataclass(frozen=True)
-class Pool:
+class Pool(Section):
     """Physical devices of one layout; pools are disjoint.
 
     ``spare`` is how many of them no reservation may take.  ``paused``: nothing of it is granted;
@@ -43,16 +73,16 @@ class Pool:
     ``parts``: into so many parts each card is divided, each of them a device; 0 is not at all.
     """
 
-    name: str
-    evidence: EvidenceLevel = EvidenceLevel.PROCESS
-    spare: int = 0
-    paused: bool = False
-    elastic: Elastic | None = None
-    parts: int = 0
+    name: Hidden
+    evidence: Annotated[EvidenceLevel, Said("How use is seen.")] = EvidenceLevel.PROCESS
+    spare: Annotated[Whole, Said("Devices that are kept free.")] = 0
+    paused: Annotated[Flag, Said("Nothing of it is granted.")] = False
+    elastic: Annotated[Elastic | None, Said("How it grows.")] = None
+    parts: Annotated[int, whole(0, 100), Said("Parts of each card; 0 is undivided.")] = 0
 
 
 @dataclass(frozen=True)
-class GPUClass:
+class GPUClass(Section):
     """A kind of GPU share on offer.
 
     Where it is full the first class of its ``fallback`` with room serves, and none of theirs.
@@ -60,20 +90,22 @@ class GPUClass:
     allows it goes on with a number of them that is one of ``steps``.
     """
 
-    name: str
-    pool: str
-    title: str = ""
-    memory: int = 0
-    max_count: int = 1
-    price: float = 1.0
+    name: Hidden
+    pool: Annotated[Line, Said("The pool that its devices are of.")]
+    title: Annotated[Line, Said("What people read.")] = ""
+    memory: Annotated[Size, Said("Of one device, such as 16GiB.")] = 0
+    max_count: Annotated[One, Said("The most devices of one request.")] = 1
+    price: Annotated[Number, Said("GPU-hours that an hour of one device costs.")] = 1.0
     time_outs: TimeOuts = field(default_factory=TimeOuts)
-    fallback: tuple[str, ...] = ()  # classes that serve its requests, in order, when it is full
-    pod: PodAsk | None = None  # how a cluster is asked for it; None is one whole card
-    warm: Warm | None = None  # how many of its pods stand ready ahead; None is never any
-    parts: int = 0  # of a card; 0 is whole devices
-    card_parts: int = 0  # those of its pool
-    steps: tuple[int, ...] = ()  # fewer parts with which a lease of it can go on, the most first
-    devices_by: DevicesBy = DevicesBy.UUID
+    fallback: Annotated[Lines, Said("Classes that serve where this one is full, in order.")] = ()
+    pod: Annotated[Annotated[PodAsk, POD] | None, Said("What a lease's pod asks for.")] = None
+    warm: Annotated[Warm | None, Said("How many of its pods stand ready ahead.")] = None
+    parts: Annotated[One, Said("How many parts of a card one GPU of it is.")] = 0
+    card_parts: Annotated[int, HIDDEN] = 0  # those of its pool
+    steps: Annotated[tuple[One, ...], LISTED, Said("A lease can go on with so many parts.")] = ()
+    devices_by: Annotated[DevicesBy, Said("index for libraries that need numbers.")] = (
+        DevicesBy.UUID
+    )
 
     @property
     def queue(self) -> ClusterQueue | None:

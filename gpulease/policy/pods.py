@@ -1,14 +1,38 @@
-"""How a GPU class is asked for on a cluster: the nouns of a class's ``pod:`` section.
+"""How a GPU class is asked for on a cluster: the sections ``pod``, ``warm`` and ``elastic``.
 
-Owns their shapes and the presets that are nothing but such an ask.  Refuses to know manifests:
-``providers.kubernetes.asks`` turns an ask into a pod's words, ``policy.pod_section`` reads YAML.
+``providers.kubernetes.asks`` turns an ask into what a pod's manifest says.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
-from typing import Final
+from typing import Annotated, Final
+
+from gpulease.policy.forms import (
+    LARGEST,
+    LISTED,
+    As,
+    Flag,
+    Form,
+    FormError,
+    Image,
+    Line,
+    One,
+    Said,
+    Section,
+    Size,
+    Whole,
+    Zone,
+    duration,
+    pattern,
+    text,
+    whole,
+)
+from gpulease.policy.units import format_size, parse_size
+from gpulease.texts import Text
 
 #: A small mapping, in the order of the document, that can be compared and hashed.
 Pairs = tuple[tuple[str, str], ...]
@@ -46,6 +70,117 @@ class QueueEngine(StrEnum):
     KAI = "kai"
 
 
+_LABEL: Final = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+_DOMAIN: Final = r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?"
+_QUANTITY: Final = r"\d+(\.\d+)?(m|[KMGTPE]i?|k)?"
+_EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+_COMPUTED: Final = ("cpu", "memory", "ephemeral-storage")
+_Domain = Annotated[str, pattern(_DOMAIN)]
+_Label = Annotated[str, pattern(_LABEL)]
+_Compute = Annotated[str, pattern(r"\d{1,2}\.\d{1,2}")]
+
+
+def _qualified(key: str) -> bool:
+    domain, slash, name = key.rpartition("/")
+    return bool(re.fullmatch(_LABEL, name)) and (not slash or bool(re.fullmatch(_DOMAIN, domain)))
+
+
+def _label(name: str, value: str) -> None:
+    if not _qualified(name):
+        raise FormError(Text("'{name}' is no label.", name=name), at=(name,))
+    if value and not re.fullmatch(_LABEL, value):
+        raise FormError(Text("'{value}' cannot be a label's value.", value=value), at=(name,))
+
+
+def _annotation(name: str, _value: str) -> None:
+    if not _qualified(name):
+        raise FormError(Text("'{name}' is no annotation.", name=name), at=(name,))
+    if name.startswith("gpulease/"):
+        raise FormError(Text("'{name}' is gpulease's own.", name=name), at=(name,))
+
+
+def _extra_label(name: str, value: str) -> None:
+    _label(name, value)
+    if name.startswith(("gpulease/", "app.kubernetes.io/")):
+        raise FormError(Text("'{name}' is gpulease's own.", name=name), at=(name,))
+
+
+def _extended(name: str) -> None:
+    domain, slash, _ = name.rpartition("/")
+    if not _qualified(name) or not slash or domain.endswith("kubernetes.io"):
+        raise FormError(Text("'{name}' is no extended resource (domain/name).", name=name))
+
+
+def _extra_resource(name: str, value: str) -> None:
+    _extended(name)
+    if not value.isdecimal() or int(value) > 2**53:
+        raise FormError(
+            Text(
+                "'{value}' is not a whole number: extended resources are not divided.", value=value
+            ),
+            at=(name,),
+        )
+
+
+def _computed(name: str, value: str) -> None:
+    if name not in _COMPUTED:
+        names = ", ".join(_COMPUTED)
+        raise FormError(
+            Text("'{name}' does not belong here; use one of {names}.", name=name, names=names),
+            at=(name,),
+        )
+    if not re.fullmatch(_QUANTITY, value):
+        raise FormError(
+            Text("'{value}' is not a quantity; write for example 500m or 8Gi.", value=value),
+            at=(name,),
+        )
+
+
+def _checked(check: Callable[[str, str], None]) -> As:
+    """Return the mark of a mapping of texts of which ``check`` refuses what is wrong."""
+
+    def read(found: Mapping[str, str]) -> Pairs:
+        for name, value in found.items():
+            check(name, value)
+        return tuple(found.items())
+
+    return As(dict[str, Line], read, dict)
+
+
+def _topology(key: str) -> None:
+    if not _qualified(key):
+        example = Text("Write for example resource.kubernetes.io/pcieRoot.")
+        raise FormError(Text("'{text}' is no label or attribute.", text=key), example)
+
+
+def _product(name: str) -> None:
+    if not re.fullmatch(_LABEL, name.replace(" ", "-")):
+        raise FormError(Text("'{text}' is no product name.", text=name))
+
+
+@dataclass(frozen=True)
+class QueueKeys(Section):
+    """A cluster's queue as the document names it: by its engine."""
+
+    kueue: _Domain = ""
+    kai: _Domain = ""
+    max_pending: One = 20
+
+
+def _queue(keys: QueueKeys) -> ClusterQueue:
+    names = {engine: getattr(keys, engine) for engine in QueueEngine if getattr(keys, engine)}
+    if len(names) != 1:
+        step = Text("Write for example `queue: {example}`.", example="{kueue: students}")
+        raise FormError(Text("it names no engine, or two."), step)
+    ((engine, name),) = names.items()
+    return ClusterQueue(engine, name, keys.max_pending)
+
+
+def _queue_keys(queue: ClusterQueue) -> QueueKeys:
+    kueue, kai = (queue.name if queue.engine is each else "" for each in QueueEngine)
+    return QueueKeys(kueue, kai, queue.max_pending)
+
+
 @dataclass(frozen=True)
 class ClusterQueue:
     """A queue of the cluster's own: it orders, borrows and preempts, our planner does not.
@@ -60,7 +195,7 @@ class ClusterQueue:
 
 
 @dataclass(frozen=True)
-class Elastic:
+class Elastic(Section):
     """How a pool grows: its nodes are added when lease pods wait for them.
 
     ``max`` is how many devices it may have at most, ``firm`` how many of them are always there:
@@ -69,11 +204,13 @@ class Elastic:
     ``max_pending`` how many lease pods may wait for nodes at once.
     """
 
-    max: int
-    firm: int = 0
-    provision_time: float = 360.0
-    max_pending: int = 10
-    spot: bool = False
+    max: Annotated[One, Said("Devices that it may have at most.")]
+    firm: Annotated[Whole, Said("Devices that are always there, for reservations.")] = 0
+    provision_time: Annotated[float, duration(1), Said("How long adding a node usually takes.")] = (
+        360.0
+    )
+    max_pending: Annotated[One, Said("Lease pods that may wait for nodes at once.")] = 10
+    spot: Annotated[Flag, Said("The cloud may take its nodes back at short notice.")] = False
 
     @property
     def promised(self) -> int:
@@ -91,13 +228,54 @@ class WarmHours:
     pods: int
 
 
+_DAYS: Final = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+_HOURS: Final = re.compile(
+    r"(?P<first>[a-z]{3})(?:-(?P<last>[a-z]{3}))?\s+"
+    r"(?P<h1>\d\d):(?P<m1>[0-5]\d)-(?P<h2>\d\d):(?P<m2>[0-5]\d)",
+    re.IGNORECASE,
+)
+
+
+def _read_hours(named: Mapping[str, int]) -> tuple[WarmHours, ...]:
+    return tuple(_hours(name, pods) for name, pods in named.items())
+
+
+def _hours(name: str, pods: int) -> WarmHours:
+    if read := _HOURS.fullmatch(name.strip()):
+        start, end = (int(read[h]) * 60 + int(read[m]) for h, m in (("h1", "m1"), ("h2", "m2")))
+        first, last = read["first"].lower(), (read["last"] or read["first"]).lower()
+        if first in _DAYS and last in _DAYS and start < end <= 24 * 60:
+            begin, length = _DAYS.index(first), (_DAYS.index(last) - _DAYS.index(first)) % 7 + 1
+            days = tuple(sorted((begin + each) % 7 for each in range(length)))
+            return WarmHours(days, start, end, pods)
+    example = Text("Write for example `Mon-Fri 08:00-18:00: 4`; a day ends at 24:00.")
+    raise FormError(Text("'{hours}' are no hours of the week.", hours=name), example, (name,))
+
+
+def _write_hours(all_: tuple[WarmHours, ...]) -> dict[str, int]:
+    """Return hours as they are written; days that run over the week's end begin behind the gap."""
+    found = {}
+    for hours in all_:
+        days = set(hours.days)
+        first = next((each for each in hours.days if (each - 1) % 7 not in days), 0)
+        last = (first + len(days) - 1) % 7
+        start, end = (f"{each // 60:02d}:{each % 60:02d}" for each in (hours.start, hours.end))
+        names = dict.fromkeys(_DAYS[each].capitalize() for each in (first, last))
+        found[f"{'-'.join(names)} {start}-{end}"] = hours.pods
+    return found
+
+
 @dataclass(frozen=True)
-class Warm:
+class Warm(Section):
     """How many lease pods of a class stand ready ahead: in the hours named, and else ``pods``."""
 
-    pods: int = 0
-    hours: tuple[WarmHours, ...] = ()
-    zone: str = "UTC"
+    pods: Annotated[Whole, Said("Outside of the hours that are named.")] = 0
+    hours: Annotated[
+        tuple[WarmHours, ...],
+        As(dict[str, Whole], _read_hours, _write_hours),
+        Said("By hours of the week, such as Mon-Fri 08:00-18:00."),
+    ] = ()
+    zone: Zone = "UTC"
 
 
 @dataclass(frozen=True)
@@ -109,19 +287,40 @@ class Toleration:
     effect: str = ""  # "" is every effect
 
 
+def _toleration(taint: str) -> Toleration:
+    rest, _, effect = taint.partition(":")
+    key, _, value = rest.partition("=")
+    if not _qualified(key) or (value and not re.fullmatch(_LABEL, value)):
+        message = Text(
+            "'{text}' is no taint; write key, key=value or key=value:NoSchedule.", text=taint
+        )
+        raise FormError(message)
+    if effect not in ("", *_EFFECTS):
+        names = ", ".join(_EFFECTS)
+        raise FormError(Text("'{effect}' is not one of {names}.", effect=effect, names=names))
+    return Toleration(key, value, effect)
+
+
+def _taint(toleration: Toleration) -> str:
+    value = f"={toleration.value}" if toleration.value else ""
+    effect = f":{toleration.effect}" if toleration.effect else ""
+    return f"{toleration.key}{value}{effect}"
+
+
 @dataclass(frozen=True)
-class Where:
+class Where(Section):
     """What the GPU must be, whatever node it is in; a zero or empty member demands nothing."""
 
-    memory_min: int = 0  # bytes
-    memory_max: int = 0
-    compute_min: str = ""  # CUDA compute capability, as "8.0"
-    compute_max: str = ""
-    products: tuple[str, ...] = ()  # as the driver names them; spaces and dashes are alike
+    memory_min: Size = 0
+    memory_max: Size = 0
+    compute_min: _Compute = ""  # CUDA compute capability, as "8.0"
+    compute_max: _Compute = ""
+    #: As the driver names them; spaces and dashes are alike.
+    products: Annotated[tuple[Annotated[str, text(_product)], ...], LISTED] = ()
 
 
 @dataclass(frozen=True)
-class PodAsk:
+class PodAsk(Section):
     """How a lease pod of one class asks for its GPU and what else it carries.
 
     ``resource`` "" is the kind's own: ``nvidia.com/gpu``, ``nvidia.com/mig-PROFILE``, none for
@@ -136,31 +335,33 @@ class PodAsk:
     planner does.
     """
 
-    kind: AskKind = AskKind.DEVICE_PLUGIN
-    resource: str = ""
-    amount: int = 1
-    slot_units: int = 0
-    profile: str = ""
+    kind: Annotated[AskKind, Said("How the cluster gives devices out.")] = AskKind.DEVICE_PLUGIN
+    resource: Annotated[str, text(_extended)] = ""
+    amount: One = 1
+    slot_units: Whole = 0
+    profile: _Label = ""
     strategy: MIGStrategy = MIGStrategy.MIXED
     sharing: Sharing = Sharing.ANY
-    several_shares: bool = False
-    compute_percent: int = 0
-    device_class: str = ""
-    driver: str = ""
+    several_shares: Flag = False
+    compute_percent: Annotated[Whole, Said("Of a card's compute, under MPS; at most 100.")] = 0
+    device_class: _Domain = ""
+    driver: _Domain = ""
     where: Where = field(default_factory=Where)
-    topology: str = ""
-    node_selector: Pairs = ()
-    tolerations: tuple[Toleration, ...] = ()
-    runtime_class: str = ""
-    image: str = ""
-    priority_class: str = ""
-    scheduler: str = ""
-    requests: Pairs = ()
-    limits: Pairs = ()
-    extra_resources: Pairs = ()
-    extra_annotations: Pairs = ()
-    extra_labels: Pairs = ()
-    queue: ClusterQueue | None = None
+    topology: Annotated[str, text(_topology)] = ""
+    node_selector: Annotated[Pairs, _checked(_label)] = ()
+    tolerations: Annotated[
+        tuple[Annotated[Toleration, Form(_toleration, {"type": "string"}, _taint)], ...], LISTED
+    ] = ()
+    runtime_class: _Domain = ""
+    image: Image = ""
+    priority_class: _Domain = ""
+    scheduler: _Domain = ""
+    requests: Annotated[Pairs, _checked(_computed)] = ()
+    limits: Annotated[Pairs, _checked(_computed)] = ()
+    extra_resources: Annotated[Pairs, _checked(_extra_resource)] = ()
+    extra_annotations: Annotated[Pairs, _checked(_annotation)] = ()
+    extra_labels: Annotated[Pairs, _checked(_extra_label)] = ()
+    queue: Annotated[ClusterQueue, As(QueueKeys, _queue, _queue_keys)] | None = None
 
 
 GPU_RESOURCE: Final = "nvidia.com/gpu"
@@ -250,3 +451,56 @@ def ask_for(resource: str, product: str) -> PodAsk:
 def slot_units_of(ask: PodAsk) -> int:
     """Return how much of the resource in a node's allocatable makes one slot."""
     return ask.slot_units or ask.amount
+
+
+def _gibibytes(raw: str) -> int:
+    size = parse_size(raw)
+    if not 2**30 <= size <= LARGEST or size % 2**30:
+        raise FormError(Text("it must be whole GiB."), Text("Write for example 8GiB."))
+    return size
+
+
+_Percent = Annotated[int, whole(0, 100)]
+
+
+@dataclass(frozen=True)
+class HAMi(Section):
+    """A fraction of one card under HAMi."""
+
+    memory_percent: Annotated[int, whole(1, 100)] = 100
+    cores_percent: _Percent = 0
+
+
+@dataclass(frozen=True)
+class GPUShare(Section):
+    """Memory of one card under the gpushare scheduler extender."""
+
+    memory: Annotated[int, Form(_gibibytes, {"type": ["string", "integer"]}, format_size)]
+
+
+@dataclass(frozen=True)
+class PodSection(PodAsk):
+    """An ask as the document has it: a preset stands for some of its members."""
+
+    hami: HAMi | None = None
+    gpushare: GPUShare | None = None
+
+
+def _whole_ask(section: PodSection) -> PodAsk:
+    ask = PodAsk(**{each.name: getattr(section, each.name) for each in fields(PodAsk)})
+    if section.hami is not None:
+        preset = hami(section.hami.memory_percent, section.hami.cores_percent)
+    elif section.gpushare is not None:
+        preset = gpushare(section.gpushare.memory // 2**30)
+    else:
+        return ask
+    extra = dict(preset.extra_resources) | dict(ask.extra_resources)
+    units = ask.slot_units or preset.slot_units
+    return replace(
+        ask, kind=preset.kind, resource=preset.resource, amount=preset.amount, slot_units=units,
+        extra_resources=tuple(extra.items()),
+    )  # fmt: skip
+
+
+#: The section ``pod`` of a class: presets are read as the asks that they stand for.
+POD: Final = As(PodSection, _whole_ask, lambda ask: PodSection(**vars(ask)))

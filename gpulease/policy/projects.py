@@ -6,33 +6,58 @@ members (a hub group) and are what requests are charged to.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
 from enum import StrEnum
 from functools import cached_property
-from typing import Final
+from typing import Annotated, ClassVar, Final
 from zoneinfo import ZoneInfo
+
+from gpulease.policy.forms import (
+    LISTED,
+    Day,
+    Flag,
+    FormError,
+    Hidden,
+    Line,
+    Lines,
+    Number,
+    Said,
+    Section,
+    Span,
+    Whole,
+    Zone,
+    pairs,
+    text,
+)
+from gpulease.texts import Text
 
 _PART: Final = r"[^@\s,:;<>()\[\]\x00-\x1f\x7f]+"
 #: The form of an e-mail address that people are told at: what mail can carry without quoting it.
 ADDRESS: Final = f"{_PART}@{_PART}"
 
 
+def _address(raw: str) -> None:
+    if not re.fullmatch(ADDRESS, raw):
+        raise FormError(Text("'{text}' is no e-mail address.", text=raw))
+
+
 @dataclass(frozen=True)
-class Share:
+class Share(Section):
     """What is a project's own of one pool, and the most it may hold there, in pool units."""
 
-    guarantee: int = 0
-    limit: int | None = None
+    guarantee: Whole = 0
+    limit: Whole | None = None
 
 
 @dataclass(frozen=True)
-class Member:
+class Member(Section):
     """How a project divides its share among its people; ``limit`` counts units of one pool."""
 
-    weight: float = 1.0
-    limit: int | None = None
+    weight: Number = 1.0
+    limit: Whole | None = None
 
 
 class AtZero(StrEnum):
@@ -43,21 +68,24 @@ class AtZero(StrEnum):
 
 
 @dataclass(frozen=True)
-class Budget:
+class Budget(Section):
     """What may be spent in a period, in GPU-hours at the class's price; ``None`` is no bound.
 
     The period is a week from Monday on, or (``first`` and ``last``) a term, both days included;
     days are those of ``zone``.  Outside its term a budget bounds nothing.
     """
 
-    gpu_hours: float | None = None
-    each: float | None = None  # of every member
-    people: tuple[tuple[str, float], ...] = ()  # of some, instead of ``each``
-    first: date | None = None
-    last: date | None = None
-    zone: str = "UTC"
+    ALIASES: ClassVar = {"first": "from", "last": "to"}
+
+    gpu_hours: Number | None = None
+    each: Number | None = None  # of every member
+    people: Annotated[tuple[tuple[str, float], ...], pairs(Number)] = ()  # instead of ``each``
+    first: Day | None = None
+    last: Day | None = None
+    zone: Zone = "UTC"
     at_zero: AtZero = AtZero.END
-    contact: tuple[str, ...] = ()  # addresses that are told when most of it is spent
+    #: Addresses that are notified when most of it is spent.
+    contact: Annotated[tuple[Annotated[str, text(_address)], ...], LISTED] = ()
 
     def of(self, user: str) -> float | None:
         """Return what one person may spend of it."""
@@ -82,7 +110,7 @@ def _midnight(day: date, zone: ZoneInfo) -> datetime:
 
 
 @dataclass(frozen=True)
-class Project:
+class Project(Section):
     """One project or department.
 
     Attributes:
@@ -95,16 +123,16 @@ class Project:
         members: how all members are treated, and some of them (``people``).
     """
 
-    name: str
-    group: str = ""
-    parent: str = ""
-    title: str = ""
-    weight: float = 1.0
-    everyone: bool = False
-    pools: tuple[tuple[str, Share], ...] = ()
-    classes: tuple[str, ...] = ()
+    name: Hidden
+    group: Annotated[Line, Said("The hub group of its members.")] = ""
+    parent: Annotated[Line, Said("The project above it.")] = ""
+    title: Line = ""
+    weight: Number = 1.0
+    everyone: Annotated[Flag, Said("Everyone who is in no other project.")] = False
+    pools: Annotated[tuple[tuple[str, Share], ...], pairs(Share)] = ()
+    classes: Lines = ()
     members: Member = field(default_factory=Member)
-    people: tuple[tuple[str, Member], ...] = ()
+    people: Annotated[tuple[tuple[str, Member], ...], pairs(Member)] = ()
     budget: Budget | None = None
 
     @cached_property
@@ -146,17 +174,23 @@ class Bounds:
     bounding: bool
 
 
-@dataclass(frozen=True)
-class Projects:
-    """All projects of a document, in its order, and how past use counts.
+@dataclass(frozen=True, kw_only=True)
+class Shares(Section):
+    """How past use counts.
 
     ``half_life`` (seconds) is after how long use counts half; ``strength`` how much it counts
     against who used much, 0 for not at all.
     """
 
+    half_life: Span = 7 * 86400.0
+    strength: Number = 1.0
+
+
+@dataclass(frozen=True)
+class Projects(Shares):
+    """All projects of a document, in its order, and how past use counts."""
+
     all: tuple[Project, ...] = ()
-    half_life: float = 7 * 86400.0
-    strength: float = 1.0
 
     @cached_property
     def use_counts(self) -> bool:

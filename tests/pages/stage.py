@@ -19,8 +19,7 @@ from tornado.web import Application, HTTPError, RequestHandler, StaticFileHandle
 from tornado.websocket import WebSocketHandler
 
 from gpulease.errors import GPULeaseError
-from gpulease.policy.document.schema import json_schema
-from gpulease.policy.document.time_outs_section import form
+from gpulease.policy.document import form, json_schema
 from gpulease.protocol import ClassView, LeaseView
 from gpulease.service.languages import answer_in, language_of, problem_in
 from gpulease.service.pages import PageReader, Site, handlers

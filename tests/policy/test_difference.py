@@ -40,8 +40,14 @@ def test_a_time_out_is_named_once_and_not_for_classes_that_follow_it():
         (
             "evidence: process",
             "evidence: cells",
-            "set evidence of pool cards from process to cells",
+            "for pool cards: set evidence from process to cells",
         ),
+        (
+            "evidence: process",
+            "evidence: process, paused: true",
+            "for pool cards: set paused from false to true",
+        ),
+        ("limits:", "drained_nodes: [n1, n2]\nlimits:", "set drained_nodes from none to n1, n2"),
         ("  t4: {", "  v100: {pool: cards}\n  t4: {", "add class v100"),
         ("memory: 16GiB", "memory: 8GiB", "for class t4: set memory from 16GiB to 8GiB"),
         ("t4: {pool: cards", "t4: {pool: old", "for class t4: set pool from cards to old"),

@@ -110,7 +110,7 @@ LEAST = "pools: {a: }\nclasses: {b: {pool: a}}\n"
         ("pools: {a: {evidence: guess}}\nclasses: {b: {pool: a}}\n", 1, 23, "'guess'"),
         ("pools: &x {a: }\nclasses: *x\n", 2, 10, "aliases"),
         ("? [a]\n: b\n", 1, 3, "must be a name"),
-        (LEAST + "default_class: |\n  a\n  b\n", 3, 16, "not known"),
+        (LEAST + "default_class: |\n  a\n  b\n", 3, 16, "one line"),
     ],
 )
 def test_mistakes_are_named_with_their_place(text, line, column, part):

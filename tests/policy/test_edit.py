@@ -4,9 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpulease.policy.document import dump, parse
+from gpulease.policy.document import dump, form, parse
 from gpulease.policy.document.edit import with_drained, with_paused, with_time_outs
-from gpulease.policy.document.time_outs_section import COUNTED, form
 from gpulease.policy.units import format_duration
 
 HEAD = "# ours\npools: {a: {}}\nclasses:\n  g: {pool: a}  # the only one\n"
@@ -24,7 +23,7 @@ VALUES = st.fixed_dictionaries(
     optional={
         each.name: st.integers(max(1, int(each.least)), 86400).map(float)
         for each in form()
-        if each.name not in COUNTED | {"hard_length", "warning"}
+        if not each.counted and each.name not in ("hard_length", "warning")
     },
 )
 

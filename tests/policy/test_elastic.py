@@ -192,7 +192,7 @@ def test_the_document_says_how_a_pool_grows():
 @pytest.mark.parametrize(
     ("said", "wrong"),
     [
-        ("{firm: 2}", "lacks `max`"),
+        ("{firm: 2}", "lacks the key 'max'"),
         ("{max: 2, firm: 3}", "2 devices at most"),
         ("{max: 0}", "max"),
         ("{max: 2, min: 1}", "min"),

@@ -126,8 +126,8 @@ def test_shared_memory_is_asked_for_and_counted_in_gibibytes():
         ("{runtime_class: NVIDIA}", "not of the right form"),
         ("{image: 'a b'}", "not of the right form"),
         ("{topology: '/'}", "no label or attribute"),
-        ("{hami: {memory_percent: 140}}", "more than one card"),
-        ("{hami: {cores_percent: 140}}", "more than one card"),
+        ("{hami: {memory_percent: 140}}", "at most 100"),
+        ("{hami: {cores_percent: 140}}", "at most 100"),
         ("{hami: {memory_percent: 40}, kind: extra}", "does not go with it"),
         ("{hami: {memory_percent: 40}, gpushare: {memory: 1GiB}}", "does not go with it"),
         ("{hami: {memory_percent: 40}, profile: x}", "does not go with it"),
@@ -182,7 +182,7 @@ def test_a_change_is_told_in_words():
     )
     told = differences(before, after)
     assert "for class a: set pod.kind from device_plugin to shared" in told
-    assert "for class a: set pod.sharing from its default to mps" in told
+    assert "for class a: set pod.sharing from none to mps" in told
     assert "for class a: set fallback from none to b" in told
 
 

@@ -78,7 +78,7 @@ def test_the_tree_is_known_by_its_groups():
         ("a: {budget: {each: 3}}\n  b: {parent: a}", "it has no budget of its own"),
         ("a: {budget: {from: 2026-10-01}}", "to is missing"),
         ("a: {budget: {from: 2026-10-01, to: 2026-09-01}}", "ends before it begins"),
-        ("a: {budget: {from: soon, to: 2026-09-01}}", "from needs a day"),
+        ("a: {budget: {from: soon, to: 2026-09-01}}", "from: 'soon' is no day"),
         ("a: {budget: {zone: Mars}}", "no time zone"),
         ("a: {budget: {at_zero: cry}}", "'cry' is not known here"),
         ("a: {budget: {contact: ['a(b@x.org']}}", "is no e-mail address"),
@@ -100,11 +100,11 @@ def test_a_change_is_said_in_words():
         "projects: {a: {pools: {cards: {guarantee: 3}}, budget: {each: 4}}, c: {}}"
     )
     assert differences(old, new) == [
-        "set shares.strength from its default to 0.0",
+        "set shares.strength from 1.0 to 0.0",
         "add project c",
         "take project b away",
         "for project a: set pools.cards.guarantee from 1 to 3",
-        "for project a: set budget.each from its default to 4.0",
-        "for project a: set budget.zone from its default to UTC",
-        "for project a: set budget.at_zero from its default to end",
+        "for project a: set budget.each from none to 4.0",
+        "for project a: set budget.zone from none to UTC",
+        "for project a: set budget.at_zero from none to end",
     ]

@@ -40,7 +40,7 @@ def test_a_section_with_everything():
     assert document.pools[0].spare == 2
     assert (terms.gpu_hours, terms.windows, terms.advance) == (500, 12, 30 * 86400)
     assert (terms.longest, terms.lead, terms.grace) == (14400, 600, 300)
-    assert (terms.idle_least, terms.idle_most, terms.classes) == (120, 1200, ("t4",))
+    assert (terms.idle.least, terms.idle.most, terms.classes) == (120, 1200, ("t4",))
     assert terms.closures == (
         Closure(date(2026, 12, 24), date(2027, 1, 6), "Christmas break"),
         Closure(date(2026, 5, 1), date(2026, 5, 1), "may-day"),
@@ -70,8 +70,8 @@ def test_it_is_written_back_as_it_was_read():
         ("advance: soon", "not a duration"),
         ("classes: [h100]", "no class 'h100'"),
         ("idle: {least: 5m, most: 1m}", "shorter than the shortest"),
-        ("closures: {x: {from: 2026-13-01, to: 2026-01-02}}", "from needs a date"),
-        ("closures: {x: {from: 2026-01-01}}", "to needs a date"),
+        ("closures: {x: {from: 2026-13-01, to: 2026-01-02}}", "from: '2026-13-01' is no day"),
+        ("closures: {x: {from: 2026-01-01}}", "lacks the key 'to'"),
         ("closures: {x: {from: 2026-01-03, to: 2026-01-02}}", "ends before it begins"),
         ("closures: [a]", "must be a mapping"),
         ("groups: {cs101: {managrs: [a]}}", "has no key 'managrs'"),
@@ -88,10 +88,10 @@ def test_what_is_wrong_is_named_with_its_line(section, part):
 
 def test_a_dry_run_says_what_would_change():
     assert differences(parse(BASE), parse(BASE.replace("spare: 2", "spare: 3"))) == [
-        "set spare of pool cards from 2 to 3"
+        "for pool cards: set spare from 2 to 3"
     ]
     said = differences(parse(BASE), parse(f"{BASE}reservations: {{lead: 5m, windows: 3}}\n"))
     assert said == [
-        "set reservations.windows from its default to 3",
-        "set reservations.lead from its default to 5m",
+        "set reservations.windows from 100 to 3",
+        "set reservations.lead from 2m to 5m",
     ]

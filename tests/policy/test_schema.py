@@ -4,8 +4,7 @@ import jsonschema
 import pytest
 import yaml
 
-from gpulease.policy.document import check, default_document, dump
-from gpulease.policy.document.schema import json_schema
+from gpulease.policy.document import check, default_document, dump, json_schema
 
 VALID = """
 pools: {cards: {evidence: process, spare: 1}}

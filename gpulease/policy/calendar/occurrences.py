@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from itertools import pairwise
-from typing import Final
+from typing import ClassVar, Final
 from zoneinfo import ZoneInfo
 
 from gpulease.errors import GPULeaseError
 from gpulease.policy.calendar.local_time import span, wall_clock, zone_of
 from gpulease.policy.calendar.repetition import dates
+from gpulease.policy.forms import Day, Line, Section
 
 #: Before everything that is reserved.
 _EVER: Final = datetime(1900, 1, 1, tzinfo=UTC)
@@ -47,12 +48,14 @@ class Calendar:
 
 
 @dataclass(frozen=True)
-class Closure:
+class Closure(Section):
     """Days on which the institution is closed, the last one included."""
 
-    first: date
-    last: date
-    title: str = ""
+    ALIASES: ClassVar = {"first": "from", "last": "to"}
+
+    first: Day
+    last: Day
+    title: Line = ""
 
 
 @dataclass(frozen=True)

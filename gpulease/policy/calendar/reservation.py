@@ -2,50 +2,81 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cached_property
+from typing import Annotated
 
 from gpulease.policy.calendar.occurrences import Calendar, Closure, Occurrence
+from gpulease.policy.forms import (
+    As,
+    Image,
+    Lines,
+    Number,
+    Said,
+    Section,
+    Span,
+    Whole,
+    duration,
+    pairs,
+)
 
 
 @dataclass(frozen=True)
-class GroupTerms:
+class GroupTerms(Section):
     """What one group may reserve where it is not as for all; ``None`` is as for all.
 
     ``image`` is that of the pods on its seats; "" is as without a seat.
     """
 
-    classes: tuple[str, ...] | None = None
-    gpu_hours: float | None = None
-    windows: int | None = None
-    advance: float | None = None
-    managers: tuple[str, ...] = ()
-    image: str = ""
+    classes: Lines | None = None
+    gpu_hours: Number | None = None
+    windows: Whole | None = None
+    advance: Span | None = None
+    managers: Annotated[Lines, Said("People who may reserve for the group.")] = ()
+    image: Annotated[Image, Said("Image of the pods on the group's seats.")] = ""
 
 
 @dataclass(frozen=True)
-class ReservationTerms:
+class IdleRange(Section):
+    """Between which idle time-outs (seconds) a window may choose."""
+
+    least: Annotated[float, duration(1e-3)] = 60.0
+    most: Annotated[float, duration(1e-3)] = 3600.0
+
+
+def _read_closures(named: Mapping[str, Closure]) -> tuple[Closure, ...]:
+    return tuple(replace(each, title=each.title or name) for name, each in named.items())
+
+
+def _write_closures(all_: tuple[Closure, ...]) -> dict[str, Closure]:
+    """Return closures under keys of our own: their titles may be alike."""
+    return {f"closure-{n}": each for n, each in enumerate(all_, 1)}
+
+
+@dataclass(frozen=True)
+class ReservationTerms(Section):
     """What a site allows of reservations: the document's section ``reservations``.
 
     ``classes`` is what may be reserved, empty for every class; ``gpu_hours`` and ``windows`` bound
     what a group has ahead of it.
     """
 
-    gpu_hours: float = 1000.0
-    windows: int = 100
-    advance: float = 180 * 86400.0
-    longest: float = 86400.0
-    lead: float = 120.0
-    grace: float = 600.0
-    extension: float = 3600.0
-    extra_time: float = 7200.0
-    idle_least: float = 60.0
-    idle_most: float = 3600.0
-    classes: tuple[str, ...] = ()
-    closures: tuple[Closure, ...] = ()
-    groups: tuple[tuple[str, GroupTerms], ...] = ()
+    gpu_hours: Number = 1000.0
+    windows: Whole = 100
+    advance: Span = 180 * 86400.0
+    longest: Span = 86400.0
+    lead: Span = 120.0
+    grace: Span = 600.0
+    extension: Span = 3600.0
+    extra_time: Span = 7200.0
+    idle: IdleRange = field(default_factory=IdleRange)
+    classes: Lines = ()
+    closures: Annotated[
+        tuple[Closure, ...], As(dict[str, Closure], _read_closures, _write_closures)
+    ] = ()
+    groups: Annotated[tuple[tuple[str, GroupTerms], ...], pairs(GroupTerms)] = ()
 
     def of_group(self, group: str) -> GroupTerms:
         """Return the terms of one group, with everything filled in."""

@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-from gpulease.policy.document.nodes import MAX_TEXT, Finding
 from gpulease.policy.document.reader import (
-    CLASS,
-    LIMITS,
-    POOL,
-    TOP,
     check,
     default_document,
     dump,
+    form,
+    json_schema,
     parse,
     with_time_outs,
 )
+from gpulease.policy.document.source import MAX_TEXT, Finding
 
 __all__ = [
-    "CLASS",
-    "LIMITS",
     "MAX_TEXT",
-    "POOL",
-    "TOP",
     "Finding",
     "check",
     "default_document",
     "dump",
+    "form",
+    "json_schema",
     "parse",
     "with_time_outs",
 ]

@@ -1,172 +1,75 @@
-"""What one policy document would change in another, in words.
-
-Owns the sentences of a dry run.  Refuses to judge whether a change is wise, and to look at leases.
-"""
+"""What one policy document would change in another, in words."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
-from typing import Any
+from typing import Any, Final
 
-from gpulease.policy.document.elastic_section import elastic_tree
-from gpulease.policy.document.parts_section import parts_tree
-from gpulease.policy.document.pod_section import pod_tree
-from gpulease.policy.document.projects_section import projects_tree
-from gpulease.policy.document.reservation_section import terms_tree
-from gpulease.policy.document.warm_section import warm_tree
-from gpulease.policy.model import GPUClass, PolicyDocument, Pool, TimeOuts
-from gpulease.policy.pods import PodAsk
-from gpulease.policy.units import format_duration, format_size
+from gpulease.policy.document.reader import tree_of
+from gpulease.policy.model import PolicyDocument
 from gpulease.texts import Text
 
-_COUNTED = frozenset({"keeps"})
-_PLAIN = (
-    "default_class", "leases_per_server", "leases_per_user", "queue_max", "waiting_per_user",
-    "changes_per_minute", "runs_per_user", "batch_wait", "batch_cell", "gang_hold_max",
-    "share_harm", "click_runs_cells",
-)  # fmt: skip
-_DEFAULT = Text("its default")
+#: Sections of named entries: what one is called, and how a change in one is told.
+_ENTRIES: Final = {
+    "pools": (Text("pool"), Text("for pool {name}: {said}")),
+    "classes": (Text("class"), Text("for class {name}: {said}")),
+    "projects": (Text("project"), Text("for project {name}: {said}")),
+}
+#: Sections whose keys are named alone: no other section has them.
+_PLAIN: Final = ("limits", "time_outs")
 
 
 def differences(before: PolicyDocument, after: PolicyDocument) -> list[str]:
     """Return a sentence for each difference, in the order of the document; empty when equal."""
-    return [
-        *(
-            _set(name, *(_limit(getattr(each, name)) for each in (before, after)))
-            for name in _differing(before, after)
-        ),
-        *_pools({p.name: p for p in before.pools}, {p.name: p for p in after.pools}),
-        *_time_outs(before.time_outs, after.time_outs),
-        *_classes(before, after),
-        *_reservations(before, after),
-        *_projects(before, after),
-    ]
+    old, new = tree_of(before), tree_of(after)
+    everywhere = set(_members("", old["time_outs"], new["time_outs"]))
+    found: list[str] = []
+    for section in dict.fromkeys([*old, *new]):
+        was, will = old.get(section), new.get(section)
+        if section in _ENTRIES:
+            found += _entries(section, was or {}, will or {}, everywhere)
+        elif section in _PLAIN:
+            found += _members("", was or {}, will or {})
+        else:
+            found += _members("", {section: was}, {section: will})
+    return found
 
 
-def _reservations(before: PolicyDocument, after: PolicyDocument) -> Iterator[str]:
-    old, new = terms_tree(before.reservations), terms_tree(after.reservations)
+def _entries(
+    section: str, old: Mapping[str, Any], new: Mapping[str, Any], everywhere: set[str]
+) -> Iterator[str]:
+    what, told = _ENTRIES[section]
+    for name in (each for each in new if each not in old):
+        yield Text("add {what} {name}", what=what, name=name)
+    for name in (each for each in old if each not in new):
+        yield Text("take {what} {name} away", what=what, name=name)
+    for name in (each for each in new if each in old):
+        # A class has all time-outs, most of them the document's: what these change is said once.
+        outs = (each[name].get("time_outs", {}) for each in (old, new))
+        own = [each for each in _members("", *outs) if each not in everywhere]
+        rest = ({**each[name], "time_outs": {}} for each in (old, new))
+        for said in (*_members("", *rest), *own):
+            yield Text(told, name=name, said=said)
+
+
+def _members(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a sentence for each value that differs, at whatever depth."""
     for key in dict.fromkeys([*old, *new]):
-        if old.get(key) != new.get(key):
-            yield _set(f"reservations.{key}", old.get(key, _DEFAULT), new.get(key, _DEFAULT))
-
-
-def _projects(before: PolicyDocument, after: PolicyDocument) -> Iterator[str]:
-    old, new = projects_tree(before.projects), projects_tree(after.projects)
-    yield from _members_of("shares", old.get("shares", {}), new.get("shares", {}))
-    was, will = old.get("projects", {}), new.get("projects", {})
-    yield from _came_and_went(Text("project"), was, will)
-    for name in (each for each in will if each in was):
-        for said in _members_of("", was[name], will[name]):
-            yield Text("for project {name}: {said}", name=name, said=said)
-
-
-def _members_of(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
-    """Return a sentence for each value that differs, at whatever depth."""
-    for key in dict.fromkeys([*old, *new]):
-        was, will = old.get(key, _DEFAULT), new.get(key, _DEFAULT)
+        was, will = old.get(key), new.get(key)
         path = f"{name}.{key}" if name else key
-        if was == will:
+        if was == will or _shown(was) == _shown(will):
             continue
         if isinstance(was, dict) or isinstance(will, dict):
             deeper = [each if isinstance(each, dict) else {} for each in (was, will)]
-            yield from _members_of(path, *deeper)
+            yield from _members(path, *deeper)
         else:
-            yield _set(path, was, will)
-
-
-def _differing(before: PolicyDocument, after: PolicyDocument) -> Iterator[str]:
-    return (name for name in _PLAIN if getattr(before, name) != getattr(after, name))
-
-
-def _limit(value: Any) -> Any:
-    return format_duration(value) if isinstance(value, float) else value
-
-
-def _set(name: str, old: Any, new: Any) -> str:
-    return Text("set {name} from {old} to {new}", name=name, old=_shown(old), new=_shown(new))
+            values = {"old": _shown(was), "new": _shown(will)}
+            yield Text("set {name} from {old} to {new}", name=path, **values)
 
 
 def _shown(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return value if isinstance(value, str) else str(value)
-
-
-def _pools(before: Mapping[str, Pool], after: Mapping[str, Pool]) -> Iterator[str]:
-    yield from _came_and_went(Text("pool"), before, after)
-    for name in (each for each in after if each in before):
-        old, new = before[name], after[name]
-        if old.evidence != new.evidence:
-            yield _set(
-                Text("evidence of pool {pool}", pool=name), old.evidence.value, new.evidence.value
-            )
-        if old.spare != new.spare:
-            yield _set(Text("spare of pool {pool}", pool=name), old.spare, new.spare)
-        if old.parts != new.parts:
-            yield _set(Text("parts of each card of pool {pool}", pool=name), old.parts, new.parts)
-        was, will = elastic_tree(old.elastic), elastic_tree(new.elastic)
-        for said in _members_of("", was, will):
-            yield Text("for pool {pool}: {said}", pool=name, said=said)
-
-
-def _came_and_went(
-    what: str, before: Mapping[str, object], after: Mapping[str, object]
-) -> Iterator[str]:
-    for name in (each for each in after if each not in before):
-        yield Text("add {what} {name}", what=what, name=name)
-    for name in (each for each in before if each not in after):
-        yield Text("take {what} {name} away", what=what, name=name)
-
-
-def _classes(before: PolicyDocument, after: PolicyDocument) -> Iterator[str]:
-    old = {each.name: each for each in before.classes}
-    new = {each.name: each for each in after.classes}
-    yield from _came_and_went(Text("class"), old, new)
-    everywhere = set(_time_outs(before.time_outs, after.time_outs))
-    for name in (each for each in new if each in old):
-        yield from _members(name, old[name], new[name])
-        for sentence in _time_outs(old[name].time_outs, new[name].time_outs):
-            if sentence not in everywhere:
-                yield _of_class(name, sentence)
-
-
-def _of_class(name: str, said: str) -> Text:
-    return Text("for class {name}: {said}", name=name, said=said)
-
-
-def _members(name: str, old: GPUClass, new: GPUClass) -> Iterator[str]:
-    for member in ("pool", "title", "max_count", "price", "devices_by"):
-        if getattr(old, member) != getattr(new, member):
-            yield _of_class(name, _set(member, getattr(old, member), getattr(new, member)))
-    if old.memory != new.memory:
-        said = _set("memory", format_size(old.memory), format_size(new.memory))
-        yield _of_class(name, said)
-    if old.fallback != new.fallback:
-        said = _set(
-            "fallback",
-            ", ".join(old.fallback) or Text("none"),
-            ", ".join(new.fallback) or Text("none"),
-        )
-        yield _of_class(name, said)
-    if old.pod != new.pod:
-        yield from (_of_class(name, said) for said in _pod(old.pod, new.pod))
-    for said in _members_of("", parts_tree(old), parts_tree(new)):
-        yield _of_class(name, said)
-    for said in _members_of("", warm_tree(old.warm), warm_tree(new.warm)):
-        yield _of_class(name, said)
-
-
-def _pod(old: PodAsk | None, new: PodAsk | None) -> Iterator[str]:
-    before, after = pod_tree(old or PodAsk()), pod_tree(new or PodAsk())
-    for key in dict.fromkeys([*before, *after]):
-        if before.get(key) != after.get(key):
-            yield _set(f"pod.{key}", before.get(key, _DEFAULT), after.get(key, _DEFAULT))
-
-
-def _time_outs(old: TimeOuts, new: TimeOuts) -> Iterator[str]:
-    for name in (each.name for each in fields(TimeOuts)):
-        was, will = getattr(old, name), getattr(new, name)
-        if was != will:
-            show = str if name in _COUNTED else format_duration
-            yield _set(name, show(was), show(will))
+    if value in (None, "", []):
+        return Text("none")
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -20,63 +20,78 @@ Owns the document's form.  Every key is optional but ``pools`` and ``classes``::
     projects: {physics: {pools: {cards: {guarantee: 4}}, ...}}
     drained_nodes: [gpu-3]
 
-A class's ``time_outs`` override the document's one by one.  Refuses to know files and versions:
-text and number are passed in.
+A class's ``time_outs`` override the document's one by one.  Text and version are passed in.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
-from functools import lru_cache
-from typing import Any
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, fields, replace
+from functools import cache, lru_cache
+from typing import Annotated, Any, get_type_hints
 
 import yaml
 
 from gpulease.errors import GPULeaseError
-from gpulease.policy.document.elastic_section import elastic_tree, read_elastic
-from gpulease.policy.document.nodes import Finding, Reader, compose
-from gpulease.policy.document.parts_section import (
-    check_fallback,
-    counted_in_parts,
-    parts_tree,
-    pool_parts_tree,
-    read_parts,
-    read_pool_parts,
+from gpulease.policy.calendar.reservation import ReservationTerms
+from gpulease.policy.document import fitting
+from gpulease.policy.document.source import (
+    Finding,
+    Model,
+    Problem,
+    Source,
+    compose,
+    unknown,
+    without_hidden,
 )
-from gpulease.policy.document.pod_section import KEYS, pod_tree, read_pod
-from gpulease.policy.document.projects_section import projects_tree, read_projects
-from gpulease.policy.document.reservation_section import read_terms, terms_tree
-from gpulease.policy.document.time_outs_section import COUNTED, TIME_OUT_NAMES, read_time_outs
-from gpulease.policy.document.warm_section import read_warm, warm_tree
-from gpulease.policy.model import (
-    Device,
-    EvidenceLevel,
-    GPUClass,
-    PolicyDocument,
-    Pool,
-    TimeOuts,
-)
-from gpulease.policy.pods import AskKind, PodAsk, ask_for, resource_of, slot_units_of
-from gpulease.policy.states import ClickRuns, DevicesBy
-from gpulease.policy.units import format_duration, format_size
+from gpulease.policy.forms import Duration, Line, Lines, Said, Section, named
+from gpulease.policy.model import Device, GPUClass, Limits, PolicyDocument, Pool, TimeOuts
+from gpulease.policy.pods import AskKind, PodAsk, ask_for
+from gpulease.policy.projects import Project, Projects, Shares
+from gpulease.policy.states import ClickRuns, EvidenceLevel
 from gpulease.texts import Text
 
-__all__ = ["Finding", "check", "default_document", "dump", "parse"]
+TIME_OUT_NAMES = tuple(each.name for each in fields(TimeOuts))
+#: What a form offers of a number; a document may say more.
+MOST_COUNTED = 1000
 
-TOP = (
-    "default_class", "pools", "classes", "time_outs", "limits", "click_runs_cells",
-    "reservations", "shares", "projects", "drained_nodes",
-)  # fmt: skip
-LIMITS = (
-    "leases_per_server", "leases_per_user", "queue_max", "waiting_per_user", "changes_per_minute",
-    "runs_per_user", "batch_wait", "batch_cell", "gang_hold_max", "share_harm",
-)  # fmt: skip
-POOL = ("evidence", "spare", "paused", "elastic", "parts")
-CLASS = (
-    "pool", "title", "memory", "max_count", "price", "time_outs", "fallback", "pod", "warm",
-    "parts", "steps", "devices_by",
-)  # fmt: skip
+
+@dataclass(frozen=True)
+class Document(Section):
+    """The policy as a document: ``PolicyDocument``, section by section."""
+
+    pools: Annotated[tuple[Pool, ...], named(Pool, True), Said("Groups of alike devices.")]
+    classes: Annotated[tuple[GPUClass, ...], named(GPUClass, True), Said("What people ask for.")]
+    default_class: Annotated[Line, Said("The class for requests that name none.")] = ""
+    time_outs: Annotated[TimeOuts, Said("When a GPU is released.")] = field(
+        default_factory=TimeOuts
+    )
+    limits: Annotated[Limits, Said("How much one may have or ask.")] = field(default_factory=Limits)
+    click_runs_cells: Annotated[
+        ClickRuns, Said("Which cells run on a GPU that was asked for by a click.")
+    ] = ClickRuns.AUTO
+    reservations: Annotated[ReservationTerms, Said("What groups may reserve.")] = field(
+        default_factory=ReservationTerms
+    )
+    shares: Annotated[Shares, Said("How past use counts.")] = field(default_factory=Shares)
+    projects: Annotated[
+        tuple[Project, ...], named(Project), Said("Who shares the GPUs, and how.")
+    ] = ()
+    drained_nodes: Lines = ()
+
+
+@cache
+def _model() -> Model[Document]:
+    return Model(Document, "the policy")
+
+
+def json_schema() -> dict[str, Any]:
+    """Return the JSON Schema (draft 2020-12): what an editor completes, and tools check against.
+
+    It says what may stand where, in which form; what must fit together only ``check`` can say.
+    """
+    schema = "https://json-schema.org/draft/2020-12/schema"
+    return {"$schema": schema, "title": "Policy", **_model().schema}
 
 
 def check(text: str) -> list[Finding]:
@@ -114,200 +129,172 @@ def parse(text: str, version: int = 0) -> PolicyDocument:
 
 @lru_cache(maxsize=4)  # a text is read to check it, before it is saved, and when it is taken
 def _read(text: str) -> tuple[PolicyDocument | None, tuple[Finding, ...]]:
-    findings: list[Finding] = []
-    root = compose(text, findings)
-    if root is None:
-        return None, tuple(findings)
-    top = Reader(root, findings, "the policy", TOP)
-    outs = read_time_outs(top.section("time_outs", TIME_OUT_NAMES), TimeOuts())
-    pool_entries = list(top.entries("pools", POOL))
-    pools = tuple(_pool(name, reader) for name, reader in pool_entries)
-    by_name = {pool.name: pool for pool in pools}
-    entries = list(top.entries("classes", CLASS))
-    classes = tuple(_gpu_class(name, reader, by_name, outs) for name, reader in entries)
-    _fit_together(classes, [reader for _, reader in entries])
-    queued = {each.pool for each in classes if each.queue is not None}
-    for name, reader in pool_entries:
-        if name in queued and "elastic" in reader.names:
-            message = Text("Pool {pool} grows by the cluster's queue that admits to it.", pool=name)
-            reader.wrong("elastic", message, Text("Remove `elastic` here or the classes' queue."))
-    limits = top.section("limits", LIMITS)
-    document = PolicyDocument(
-        version=0,
-        pools=pools,
-        classes=classes,
-        default_class=_default_class(top, classes),
-        time_outs=outs,
-        leases_per_server=limits.whole("leases_per_server", 1, least=1),
-        leases_per_user=limits.whole("leases_per_user", 2, least=1),
-        click_runs_cells=ClickRuns(top.choice("click_runs_cells", [*ClickRuns], ClickRuns.AUTO)),
-        queue_max=limits.whole("queue_max", 1000, least=1),
-        waiting_per_user=limits.whole("waiting_per_user", 4, least=1),
-        changes_per_minute=limits.whole("changes_per_minute", 120, least=1),
-        runs_per_user=limits.whole("runs_per_user", 2, least=1),
-        batch_wait=limits.duration("batch_wait", 14400.0, least=0),
-        batch_cell=limits.duration("batch_cell", 900.0, least=0),
-        gang_hold_max=limits.duration("gang_hold_max", 28800.0, least=0),
-        share_harm=limits.duration("share_harm", 60.0, least=0),
-        reservations=read_terms(top, tuple(each.name for each in classes)),
-        projects=read_projects(top, tuple(by_name), tuple(each.name for each in classes)),
-        drained_nodes=top.texts("drained_nodes"),
-    )
-    return document, tuple(sorted(findings, key=lambda found: (found.line, found.column)))
-
-
-def _pool(name: str, reader: Reader) -> Pool:
-    level = reader.choice("evidence", tuple(EvidenceLevel), EvidenceLevel.PROCESS)
-    spare, paused = reader.whole("spare", 0, least=0), reader.flag("paused", False)
-    elastic, parts = read_elastic(reader), read_pool_parts(reader)
-    return Pool(name, EvidenceLevel(level), spare, paused, elastic, parts)
-
-
-def _gpu_class(name: str, reader: Reader, pools: Mapping[str, Pool], base: TimeOuts) -> GPUClass:
-    pool = reader.choice("pool", tuple(pools), None)
-    max_count = reader.whole("max_count", 1, least=1)
-    ask = _pod(reader, max_count, pools.get(pool))
-    parts = read_parts(reader, pools.get(pool), ask, max_count)
-    ask = counted_in_parts(reader, pools.get(pool), ask)
-    return GPUClass(
-        name=name,
-        pool=pool,
-        title=reader.text("title", name),
-        memory=reader.size("memory", 0),
-        max_count=max_count,
-        price=reader.number("price", 1.0),
-        time_outs=read_time_outs(reader.section("time_outs", TIME_OUT_NAMES), base),
-        fallback=reader.texts("fallback"),
-        pod=ask,
-        warm=read_warm(reader, ask),
-        parts=parts.parts,
-        card_parts=parts.card_parts,
-        steps=parts.steps,
-        devices_by=DevicesBy(reader.choice("devices_by", [*DevicesBy], DevicesBy.UUID)),
-    )
-
-
-def _pod(reader: Reader, max_count: int, pool: Pool | None) -> PodAsk | None:
-    if "pod" not in reader.names:
-        return None
-    ask = read_pod(reader.section("pod", KEYS), max_count)
-    if ask.kind is AskKind.EXTRA and pool is not None and pool.evidence is not EvidenceLevel.CELLS:
-        reader.wrong(
-            "pod",
-            Text(
-                "Use of such a share cannot be told apart: pool {pool} needs evidence level cells.",
-                pool=pool.name,
-            ),
-            Text("Write `evidence: cells` at pool {pool}.", pool=pool.name),
+    source = compose(text, Text("Begin with the keys pools and classes."))
+    if isinstance(source, Finding):
+        return None, (source,)
+    shape = _model().read(source, _inherited(source.tree))
+    document = None
+    if shape is not None:
+        pools = {each.name: each for each in shape.pools}
+        classes = tuple(
+            fitting.filled(each, pools.get(each.pool), source) for each in shape.classes
         )
-    return ask
+        document = _document(shape, classes)
+        source.problems += _problems(document, shape, source)
+    found = {source.finding(each) for each in source.problems}
+    return document, tuple(sorted(found, key=lambda each: (each.line, each.column, each.message)))
 
 
-def _fit_together(classes: tuple[GPUClass, ...], readers: list[Reader]) -> None:
-    """Note what is wrong between classes: fallbacks that are none, pools counted in two ways."""
-    names = {gpu_class.name for gpu_class in classes if gpu_class.queue is None}
-    admits = {gpu_class.pool: gpu_class.queue is None for gpu_class in classes}
-    counted: dict[str, tuple[str, int]] = {}
-    by_name = {gpu_class.name: gpu_class for gpu_class in classes}
-    for gpu_class, reader in zip(classes, readers, strict=True):
-        check_fallback(gpu_class, by_name, reader)
-        for other in gpu_class.fallback:
-            if other not in names or other == gpu_class.name or gpu_class.fallback.count(other) > 1:
-                message = Text(
-                    "'{other}' cannot be a fallback of {name}.", other=other, name=gpu_class.name
-                )
-                step = Text(
-                    "Name other classes on offer, each once, and none of a cluster's queue."
-                )
-                reader.wrong("fallback", message, step)
-        if admits[gpu_class.pool] is not (gpu_class.queue is None):
-            message = Text(
-                "In pool {pool} both gpulease and a cluster's queue would admit.",
-                pool=gpu_class.pool,
-            )
-            reader.wrong("pool", message, Text("Give classes with a queue a pool of their own."))
-        if gpu_class.queue is not None and gpu_class.fallback:
-            message = Text("What waits in a cluster's queue is served by no other class.")
-            reader.wrong("fallback", message, Text("Remove the fallback or the queue."))
-        ask = gpu_class.pod or PodAsk()
-        unit = (resource_of(ask) or ask.kind.value, slot_units_of(ask))
-        if counted.setdefault(gpu_class.pool, unit) != unit:
-            reader.wrong(
-                "pod",
-                Text(
-                    "Pool {pool} is counted in {other}, this class in {unit}: one pool has one "
-                    "layout.",
-                    pool=gpu_class.pool,
-                    other=_unit(counted[gpu_class.pool]),
-                    unit=_unit(unit),
-                ),
-                Text("Give the class a pool of its own, or the same resource and slot_units."),
-            )
+def _inherited(tree: dict[str, Any]) -> dict[str, Any]:
+    """Return the tree with what classes have of the document's time-outs, and people of members."""
+    outs = tree.get("time_outs")
+    if isinstance(outs, dict):
+        each_class = _entries(tree, "classes", "time_outs", outs)
+        tree = {**tree, "classes": each_class}
+    projects = tree.get("projects")
+    if isinstance(projects, dict):
+        tree = {**tree, "projects": {name: _people(each) for name, each in projects.items()}}
+    return tree
 
 
-def _unit(counted: tuple[str, int]) -> str:
-    resource, slots = counted
-    return f"{resource} (slot_units: {slots})" if slots else resource
+def _entries(tree: dict[str, Any], section: str, key: str, base: dict[str, Any]) -> Any:
+    entries = tree.get(section)
+    if not isinstance(entries, dict):
+        return entries
+    return {name: _below(each, key, base) for name, each in entries.items()}
 
 
-def _default_class(top: Reader, classes: tuple[GPUClass, ...]) -> str:
-    names = tuple(gpu_class.name for gpu_class in classes)
-    return top.choice("default_class", names, names[0] if names else "")
+def _below(entry: Any, key: str, base: dict[str, Any]) -> Any:
+    """Return an entry with ``base`` under what it says itself in one of its sections."""
+    if not isinstance(entry, dict):
+        return entry if isinstance(entry, str | list) else {key: base}
+    own = entry.get(key, {})
+    return {**entry, key: {**base, **own}} if isinstance(own, dict) else entry
+
+
+def _people(project: Any) -> Any:
+    members = project.get("members") if isinstance(project, dict) else None
+    people = project.get("people") if isinstance(project, dict) else None
+    if not isinstance(members, dict) or not isinstance(people, dict):
+        return project
+    found = {
+        name: {**members, **own} if isinstance(own, dict) else own for name, own in people.items()
+    }
+    return {**project, "people": found}
+
+
+def _document(shape: Document, classes: tuple[GPUClass, ...]) -> PolicyDocument:
+    parents = {each.parent for each in shape.projects}
+    projects = tuple(
+        replace(
+            each,
+            group="" if each.everyone or each.name in parents else each.group or each.name,
+        )
+        for each in shape.projects
+    )
+    return PolicyDocument(
+        version=0,
+        pools=shape.pools,
+        classes=classes,
+        default_class=shape.default_class or next((each.name for each in classes), ""),
+        time_outs=shape.time_outs,
+        click_runs_cells=shape.click_runs_cells,
+        reservations=shape.reservations,
+        projects=Projects(projects, **vars(shape.shares)),
+        drained_nodes=shape.drained_nodes,
+        **vars(shape.limits),
+    )
+
+
+def _problems(document: PolicyDocument, shape: Document, source: Source) -> Iterator[Problem]:
+    """Yield what does not fit together in what was read."""
+    pools = {each.name: each for each in document.pools}
+    classes = [each.name for each in document.classes]
+    yield from fitting.time_outs(document.time_outs, source, ("time_outs",))
+    yield from fitting.pools(document.pools, document.classes)
+    for each in shape.classes:
+        yield from fitting.gpu_class(each, pools.get(each.pool), list(pools), source)
+    yield from fitting.classes_together(document.classes)
+    yield from fitting.reservations(document.reservations, classes, source)
+    written = Projects(shape.projects)
+    yield from fitting.projects(written, list(pools), classes, source)
+    if document.default_class not in classes:
+        wrong = unknown(document.default_class, classes)
+        message = Text("{key}: {wrong}", key="default_class", wrong=wrong.message)
+        yield Problem(("default_class",), message, wrong.next_step, of_value=True)
+
+
+def shape_of(document: PolicyDocument) -> Document:
+    """Return a policy as its document says it."""
+    limits, shares = (
+        {each.name: getattr(value, each.name) for each in fields(kind)}
+        for kind, value in ((Limits, document), (Shares, document.projects))
+    )
+    own = {
+        each.name: getattr(document, each.name) for each in fields(Document)
+        if each.name not in ("limits", "shares", "projects")
+    }  # fmt: skip
+    return Document(
+        **own, limits=Limits(**limits), shares=Shares(**shares), projects=document.projects.all
+    )
+
+
+def tree_of(document: PolicyDocument, *, brief: bool = False) -> dict[str, Any]:
+    """Return a policy as the values of its document; ``brief`` is without what is by default."""
+    found = _model().adapter.dump_python(
+        shape_of(document), mode="json", by_alias=True, exclude_defaults=brief
+    )
+    return dict(without_hidden(found))
 
 
 def dump(document: PolicyDocument) -> str:
     """Return the document as YAML that ``parse`` reads back to an equal document."""
-    base = TimeOuts()
-    tree: dict[str, Any] = {
-        "default_class": document.default_class,
-        "pools": {pool.name: _pool_tree(pool) for pool in document.pools},
-        "classes": {c.name: _class_tree(c, document.time_outs) for c in document.classes},
-        "time_outs": _time_outs_tree(document.time_outs, base, every=True),
-        "limits": {
-            name: format_duration(value) if isinstance(value, float) else value
-            for name in LIMITS
-            for value in (getattr(document, name),)
-        },
-        "click_runs_cells": document.click_runs_cells.value,
-    }
-    if terms := terms_tree(document.reservations):
-        tree["reservations"] = terms
-    tree |= projects_tree(document.projects)
-    if document.drained_nodes:
-        tree["drained_nodes"] = list(document.drained_nodes)
+    whole, tree = tree_of(document), tree_of(document, brief=True)
+    written = ("default_class", "pools", "classes", "time_outs", "limits", "click_runs_cells")
+    tree = dict.fromkeys(written) | tree
+    tree |= {key: whole[key] for key in written if key in _WHOLE or tree[key] is None}
+    for name, pool in tree["pools"].items():
+        tree["pools"][name] = {"evidence": whole["pools"][name]["evidence"], **pool}
+    for name, own in tree["classes"].items():
+        outs = whole["classes"][name]["time_outs"]
+        own.pop("time_outs", None)
+        changed = {key: each for key, each in outs.items() if each != whole["time_outs"][key]}
+        own.update({"time_outs": changed} if changed else {})
+    for name, project in tree.get("projects", {}).items():
+        if "people" in project:
+            project["people"] = whole["projects"][name]["people"]
     return yaml.safe_dump(tree, sort_keys=False, allow_unicode=True)
 
 
-def _pool_tree(pool: Pool) -> dict[str, Any]:
-    spare = {"spare": pool.spare} if pool.spare else {}
-    paused = {"paused": True} if pool.paused else {}
-    rest = elastic_tree(pool.elastic) | pool_parts_tree(pool)
-    return {"evidence": pool.evidence.value} | spare | paused | rest
+#: Sections that are written out with every default: admins see what they can change.
+_WHOLE = ("time_outs", "limits")
 
 
-def _class_tree(gpu_class: GPUClass, base: TimeOuts) -> dict[str, Any]:
-    tree: dict[str, Any] = {"pool": gpu_class.pool, "title": gpu_class.title or gpu_class.name}
-    if gpu_class.memory:
-        tree["memory"] = format_size(gpu_class.memory)
-    tree |= {"max_count": gpu_class.max_count, "price": gpu_class.price}
-    own = _time_outs_tree(gpu_class.time_outs, base, every=False)
-    if own:
-        tree["time_outs"] = own
-    if gpu_class.fallback:
-        tree["fallback"] = list(gpu_class.fallback)
-    tree |= {"pod": pod_tree(gpu_class.pod)} if gpu_class.pod else {}
-    if gpu_class.devices_by is not DevicesBy.UUID:
-        tree["devices_by"] = gpu_class.devices_by.value
-    return tree | warm_tree(gpu_class.warm) | parts_tree(gpu_class)
+@dataclass(frozen=True)
+class TimeOutField:
+    """What a form says beside one time-out; durations in seconds."""
+
+    name: str
+    counted: bool  # a number, not a duration
+    default: float
+    least: float
+    most: float
+    why: str  # the reason for ``most``; "" where there is none
 
 
-def _time_outs_tree(outs: TimeOuts, base: TimeOuts, *, every: bool) -> dict[str, Any]:
-    return {
-        name: value if name in COUNTED else format_duration(value)
-        for name in TIME_OUT_NAMES
-        if every or getattr(base, name) != getattr(outs, name)
-        for value in (getattr(outs, name),)
-    }
+def form() -> tuple[TimeOutField, ...]:
+    """Return the fields of a form of time-outs, in the order of the document."""
+    hints, defaults = get_type_hints(TimeOuts, include_extras=True), TimeOuts()
+    found = []
+    for name in TIME_OUT_NAMES:
+        (bound,) = hints[name].__metadata__
+        default = getattr(defaults, name)
+        if isinstance(bound, Duration):
+            least = 1 if bound.least else 0
+            found.append(TimeOutField(name, False, default, least, bound.most, bound.why))
+        else:
+            found.append(TimeOutField(name, True, default, 0, MOST_COUNTED, ""))
+    return tuple(found)
 
 
 def default_document(

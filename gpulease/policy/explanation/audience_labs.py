@@ -30,10 +30,10 @@ def of_reservations(old: ReservationTerms, new: ReservationTerms) -> Iterator[st
     if old.windows != new.windows:
         windows = say_count(new.windows, "window", "windows")
         yield f"Instructors: a group may have {windows} ahead, not {old.windows}."
-    if (old.idle_least, old.idle_most) != (new.idle_least, new.idle_most):
+    if (old.idle.least, old.idle.most) != (new.idle.least, new.idle.most):
         yield (
             "Instructors: a lab's own idle time-out may be from"
-            f" {say_duration(new.idle_least)} to {say_duration(new.idle_most)}."
+            f" {say_duration(new.idle.least)} to {say_duration(new.idle.most)}."
         )
     if old.classes != new.classes:
         yield f"Instructors: they may reserve {', '.join(new.classes) or 'every class'}."

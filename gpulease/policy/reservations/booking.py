@@ -200,18 +200,18 @@ def _refuse_members(wanted: Reservation, policy: PolicyDocument) -> None:
             ),
             Text("Give more seats, or fewer to each person."),
         )
-    if wanted.idle is not None and not terms.idle_least <= wanted.idle <= terms.idle_most:
+    if wanted.idle is not None and not terms.idle.least <= wanted.idle <= terms.idle.most:
         raise refused(
             Text(
                 "An idle time-out of {time} is not possible here.", time=say_duration(wanted.idle)
             ),
             Text(
                 "Choose from {least} to {most}.",
-                least=say_duration(terms.idle_least),
-                most=say_duration(terms.idle_most),
+                least=say_duration(terms.idle.least),
+                most=say_duration(terms.idle.most),
             ),
-            least=terms.idle_least,
-            most=terms.idle_most,
+            least=terms.idle.least,
+            most=terms.idle.most,
         )
     if wanted.lead is not None and wanted.lead > max(terms.lead, LEAD_MOST):
         raise refused(
