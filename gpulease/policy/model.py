@@ -16,21 +16,7 @@ from decimal import Decimal
 from functools import cached_property
 from typing import Any
 
-from gpulease.policy.calendar.reservation import ReservationTerms, Window
-from gpulease.policy.forms import One, Section, Span
-from gpulease.policy.offer import Device, GPUClass, Pool, TimeOuts
-from gpulease.policy.pods import Elastic
-from gpulease.policy.projects import Projects
-from gpulease.policy.states import (
-    ClickRuns,
-    DevicesBy,
-    EndReason,
-    EvidenceLevel,
-    LeaseState,
-    Verdict,
-    WaitReason,
-)
-from gpulease.policy.steps import (
+from gpulease.policy.actions import (
     Action,
     Activate,
     Alert,
@@ -48,6 +34,20 @@ from gpulease.policy.steps import (
     Start,
     Wait,
     Warn,
+)
+from gpulease.policy.calendar.reservation import ReservationTerms, Window
+from gpulease.policy.catalog import Device, GPUClass, Pool, TimeOuts
+from gpulease.policy.forms import One, Section, Span
+from gpulease.policy.pods import Elastic
+from gpulease.policy.projects import Projects
+from gpulease.policy.states import (
+    ClickRuns,
+    DevicesBy,
+    EndReason,
+    EvidenceLevel,
+    LeaseState,
+    Verdict,
+    WaitReason,
 )
 
 __all__ = [

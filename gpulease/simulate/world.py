@@ -14,7 +14,7 @@ from datetime import timedelta
 from math import inf
 from statistics import median
 
-from gpulease.policy import asking, lifecycle
+from gpulease.policy import admission_check, lifecycle
 from gpulease.policy.accounts import Accounts
 from gpulease.policy.budgets import use_of
 from gpulease.policy.capacity import cards
@@ -136,7 +136,7 @@ class _World:
         """Answer an ask, as the service does."""
         self._tickets += 1
         session = person.session
-        wish = asking.Ask(
+        wish = admission_check.Ask(
             session.user,
             session.id,
             gpu_class=session.gpu_class or None,
@@ -144,7 +144,7 @@ class _World:
             groups=session.groups or ((session.project,) if session.project else ()),
         )
         ticket = (self._clock.now, self._tickets)
-        answer = asking.answer(wish, self._snapshot(), f"l{self._tickets:07}", ticket)
+        answer = admission_check.answer(wish, self._snapshot(), f"l{self._tickets:07}", ticket)
         person.lease = answer.lease.id
         self._holder[answer.lease.id] = person
         if answer.new or answer.changed:

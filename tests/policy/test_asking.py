@@ -6,7 +6,7 @@ import pytest
 
 from gpulease.errors import GPULeaseError
 from gpulease.policy import lifecycle
-from gpulease.policy.asking import Ask, answer
+from gpulease.policy.admission_check import Ask, answer
 from gpulease.policy.model import Device, EndReason, LeaseState, Shape, Start
 from gpulease.policy.planner import plan
 from gpulease.policy.pods import ClusterQueue, PodAsk, QueueEngine

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpulease.errors import GPULeaseError
-from gpulease.policy import asking, document, lifecycle
+from gpulease.policy import admission_check, document, lifecycle
 from gpulease.policy.capacity.growth import promised
 from gpulease.policy.document.difference import differences
 from gpulease.policy.explanation.explain import explain
@@ -136,12 +136,12 @@ def test_a_node_that_does_not_come_is_given_up_in_bounded_time_and_is_nobodys_fa
 
 
 def test_what_can_be_added_counts_at_the_door_and_nothing_is_refused_that_may_come():
-    ask = asking.Ask("ada", "", count=4)
-    assert asking.answer(ask, shot(), "new", (NOW, 1)).new
+    ask = admission_check.Ask("ada", "", count=4)
+    assert admission_check.answer(ask, shot(), "new", (NOW, 1)).new
     with pytest.raises(GPULeaseError, match="there are 0"):
-        asking.answer(ask, shot(grows=False), "new", (NOW, 1))
+        admission_check.answer(ask, shot(grows=False), "new", (NOW, 1))
     with pytest.raises(GPULeaseError, match="there are 3"):
-        asking.answer(ask, shot(by=grown(replace(GROWS, max=3))), "new", (NOW, 1))
+        admission_check.answer(ask, shot(by=grown(replace(GROWS, max=3))), "new", (NOW, 1))
 
 
 def test_it_is_expected_when_a_node_usually_comes():

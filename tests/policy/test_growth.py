@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from gpulease.policy.asking import Ask, answer
+from gpulease.policy.admission_check import Ask, answer
 from gpulease.policy.explanation import forecast
 from gpulease.policy.memo import once_for_devices
 from gpulease.policy.model import Device, Snapshot

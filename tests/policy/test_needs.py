@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpulease.errors import GPULeaseError
-from gpulease.policy import asking, needs
+from gpulease.policy import admission_check, needs
 from gpulease.policy.capacity.fitting import suits, versatility
 from gpulease.policy.model import Device, End, Start, Wait, Warn
 from gpulease.policy.planner import plan
@@ -53,34 +53,34 @@ def test_needs_are_written_in_one_way(text, canonical):
 def test_what_is_no_demand_is_refused_with_how_it_is_written(text):
     with pytest.raises(ValueError, match=r"GPU|write|below"):
         needs.parse(text)
-    ask = asking.Ask("ann", "", needs=text)
+    ask = admission_check.Ask("ann", "", needs=text)
     with pytest.raises(GPULeaseError) as refused:
-        asking.answer(ask, snapshot([], MIXED), "r1", request(1).ticket)
+        admission_check.answer(ask, snapshot([], MIXED), "r1", request(1).ticket)
     assert refused.value.reason == "bad_needs"
     assert "memory>=20GiB" in refused.value.next_step
 
 
 def test_what_nobody_has_is_refused_at_the_door_with_the_most_there_is():
-    ask = asking.Ask("ann", "", needs="memory>=96GiB")
+    ask = admission_check.Ask("ann", "", needs="memory>=96GiB")
     with pytest.raises(GPULeaseError) as refused:
-        asking.answer(ask, snapshot([], MIXED), "r1", request(1).ticket)
+        admission_check.answer(ask, snapshot([], MIXED), "r1", request(1).ticket)
     assert (refused.value.reason, refused.value.status) == ("bad_needs", 422)
     assert "80GiB" in refused.value.next_step
-    two = asking.Ask("ann", "", needs="ecc", count=2)
+    two = admission_check.Ask("ann", "", needs="ecc", count=2)
     with pytest.raises(GPULeaseError, match="No machine has 2 GPUs of class 't4' with ecc"):
-        asking.answer(two, snapshot([], MIXED), "r1", request(1).ticket)
+        admission_check.answer(two, snapshot([], MIXED), "r1", request(1).ticket)
 
 
 def test_a_lease_that_meets_less_is_no_answer_to_a_demand():
     mine = active(0, "small-1", user="ann")
     for text, same in (("", True), ("ecc", False)):
-        ask = asking.Ask("ann", "", needs=text)
+        ask = admission_check.Ask("ann", "", needs=text)
         view = snapshot([mine], MIXED)
         if same:
-            assert asking.answer(ask, view, "r1", request(1).ticket).lease is mine
+            assert admission_check.answer(ask, view, "r1", request(1).ticket).lease is mine
         else:
             with pytest.raises(GPULeaseError, match="already has a lease"):
-                asking.answer(ask, view, "r1", request(1).ticket)
+                admission_check.answer(ask, view, "r1", request(1).ticket)
 
 
 def test_each_gets_the_least_that_will_do():

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpulease.errors import GPULeaseError
-from gpulease.policy import asking, budgets, document, lifecycle, wishes
+from gpulease.policy import admission_check, budgets, document, lifecycle, upgrades
 from gpulease.policy.capacity import cards as dividing
 from gpulease.policy.capacity import fitting
 from gpulease.policy.document.difference import differences
@@ -85,8 +85,11 @@ def planned(leases, devices, **changed):
 
 
 def ask(**wish):
-    return asking.answer(
-        asking.Ask("ann", "", **wish), snapshot([], tenths(1), policy=POLICY), "r1", (NOW, 1)
+    return admission_check.answer(
+        admission_check.Ask("ann", "", **wish),
+        snapshot([], tenths(1), policy=POLICY),
+        "r1",
+        (NOW, 1),
     ).lease
 
 
@@ -126,16 +129,16 @@ def test_what_is_no_part_is_refused(wish, said):
 
 def test_whole_gpus_have_no_smaller_steps():
     with pytest.raises(GPULeaseError, match="whole one"):
-        asking.check(asking.Ask("ann", "", at_least=40), snapshot([], 1))
+        admission_check.check(admission_check.Ask("ann", "", at_least=40), snapshot([], 1))
 
 
 def test_the_same_ask_again_is_the_same_lease():
     lease = active(1, count=7, devices=parts_of(0, 0, 7), card_parts=TEN, gpu_class="large")
     view = snapshot([lease], tenths(1), policy=POLICY)
-    again = asking.answer(asking.Ask(lease.user, ""), view, "r2", (NOW, 2))
+    again = admission_check.answer(admission_check.Ask(lease.user, ""), view, "r2", (NOW, 2))
     assert not again.new
     with pytest.raises(GPULeaseError, match="70 % of a card"):
-        asking.answer(asking.Ask(lease.user, "", "small"), view, "r2", (NOW, 2))
+        admission_check.answer(admission_check.Ask(lease.user, "", "small"), view, "r2", (NOW, 2))
 
 
 # Where it is
@@ -344,7 +347,7 @@ def test_a_whole_story_keeps_every_promise(drain, release):
     for _ in range(60):
         site.step()
     assert site.leases[mine.id].count == 4, "it grows on its person's word only"
-    shape = wishes.granted(site.snapshot(), site.leases[mine.id])
+    shape = upgrades.granted(site.snapshot(), site.leases[mine.id])
     assert shape.count == 7
     outs = lifecycle.time_outs_of(SITE, mine)
     site._put(lifecycle.reshape(site.leases[mine.id], shape, site.now, outs))
@@ -377,7 +380,7 @@ def test_it_is_offered_its_wish_and_no_size_between():
         min_count=4, gpu_class="large", pool="cards",
     )  # fmt: skip
     view = snapshot([mine], tenths(1), policy=POLICY)
-    (shape,) = wishes.within_reach(view).values()
+    (shape,) = upgrades.within_reach(view).values()
     assert shape.count == 7
     assert "70 % of a card (large) is free now" in of_wish(shape, mine, POLICY)
     assert of_wish(shape, replace(mine, becomes=shape), POLICY) == "", "it is on its way there"
@@ -386,7 +389,7 @@ def test_it_is_offered_its_wish_and_no_size_between():
     rest = active(
         1, devices=parts_of(0, 6, 10), count=4, card_parts=TEN, gpu_class="small", pool="cards"
     )
-    assert wishes.within_reach(snapshot([mine, rest], tenths(1), policy=POLICY)) == {}
+    assert upgrades.within_reach(snapshot([mine, rest], tenths(1), policy=POLICY)) == {}
 
 
 def test_a_reshaped_lease_starts_again_on_the_same_card():

@@ -24,9 +24,9 @@ from hypothesis.stateful import (
 )
 
 from gpulease.errors import GPULeaseError
-from gpulease.policy import asking, capacity, lifecycle, limits, planner, queue
-from gpulease.policy import wishes as wishes_of_leases
-from gpulease.policy.admission.kinds import Kinds
+from gpulease.policy import admission_check, capacity, lifecycle, limits, planner, queue
+from gpulease.policy import upgrades as wishes_of_leases
+from gpulease.policy.admission.request_classes import Kinds
 from gpulease.policy.calendar.reservation import Window
 from gpulease.policy.capacity import fitting
 from gpulease.policy.model import Action, Alert, Lease, LeaseState, Requeue, Snapshot, Start
@@ -107,10 +107,10 @@ class Site(World):
     def ask_as(self, user: str, habit: Habit, **wish: object) -> None:
         """Ask, and take a refusal for an answer."""
         self.tickets += 1
-        ask = asking.Ask(user, f"s{self.tickets % 4}", **wish)  # type: ignore[arg-type]
+        ask = admission_check.Ask(user, f"s{self.tickets % 4}", **wish)  # type: ignore[arg-type]
         ticket = (self.now, self.tickets)
         try:
-            answer = asking.answer(ask, self.snapshot(), f"l{self.tickets:03}", ticket)
+            answer = admission_check.answer(ask, self.snapshot(), f"l{self.tickets:03}", ticket)
         except GPULeaseError:
             return
         self._put(answer.lease)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpulease.policy import lifecycle
-from gpulease.policy.asking import Ask, answer
+from gpulease.policy.admission_check import Ask, answer
 from gpulease.policy.explanation.explain import explain
 from gpulease.policy.model import Device, Drain, LeaseState, Requeue, Start, Wait, Warn
 from gpulease.policy.planner import plan

@@ -7,7 +7,7 @@ each tick what must hold always.  No wall clock, no I/O.
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from gpulease.policy import asking, lifecycle
+from gpulease.policy import admission_check, lifecycle
 from gpulease.policy.evidence.idleness import (
     ActivitySample,
     DeviceSample,
@@ -68,9 +68,9 @@ class World:
 
     def ask(self, user: str, habit: Habit, count: int = 1) -> Lease:
         self.tickets += 1
-        wish = asking.Ask(user, "", count=count)
+        wish = admission_check.Ask(user, "", count=count)
         ticket = (self.now, self.tickets)
-        answer = asking.answer(wish, self.snapshot(), f"l{self.tickets:03}", ticket)
+        answer = admission_check.answer(wish, self.snapshot(), f"l{self.tickets:03}", ticket)
         self._put(answer.lease)
         if answer.new:
             self.habits[answer.lease.id] = habit

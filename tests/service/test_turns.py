@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from gpulease.errors import GPULeaseError
-from gpulease.policy.asking import Ask
+from gpulease.policy.admission_check import Ask
 from gpulease.policy.model import Lease
 from gpulease.protocol.asks import AskBody
 from gpulease.service.hubs.auth import asker_of

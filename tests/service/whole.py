@@ -16,7 +16,7 @@ from typing import Any
 from gpulease.errors import GPULeaseError
 from gpulease.gpus.base import Sample
 from gpulease.policy import lifecycle
-from gpulease.policy.asking import Ask
+from gpulease.policy.admission_check import Ask
 from gpulease.policy.document import default_document, dump
 from gpulease.policy.model import Device, Lease, LeaseState, Observed, Snapshot, TimeOuts
 from gpulease.service.metrics import Metrics

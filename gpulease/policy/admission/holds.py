@@ -15,7 +15,7 @@ from gpulease.policy import limits, queue
 from gpulease.policy.batch import stands_back
 from gpulease.policy.capacity import coming_devices, free_devices
 from gpulease.policy.capacity.fitting import by_node, for_request, of_one_node, suits
-from gpulease.policy.fairness.turns import lines
+from gpulease.policy.fairness.fair_order import lines
 from gpulease.policy.model import Device, Lease, LeaseState, Snapshot
 
 _ByPool = Mapping[str, Sequence[Device]]

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field
 
 from gpulease.policy.admission.lacking import Unmet
-from gpulease.policy.fairness.turns import Line
+from gpulease.policy.fairness.fair_order import Line
 from gpulease.policy.limits import Limits
 from gpulease.policy.model import Action, Lease
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Final
 
 from gpulease.policy.calendar.reservation import ReservationTerms
+from gpulease.policy.catalog import GPUClass, Pool, TimeOuts
 from gpulease.policy.document.source import Path, Problem, Source, unknown
 from gpulease.policy.forms import FormError
-from gpulease.policy.offer import GPUClass, Pool, TimeOuts
 from gpulease.policy.pods import (
     HAMI_SPLIT,
     AskKind,

@@ -11,8 +11,8 @@ from dataclasses import fields
 from typing import Any, Final
 
 from gpulease.policy.explanation.audience_labs import of_reservations
+from gpulease.policy.gpu_fractions import percent
 from gpulease.policy.model import GPUClass, PolicyDocument, TimeOuts
-from gpulease.policy.parts import percent
 from gpulease.policy.projects import AtZero, Budget, Project
 from gpulease.policy.units import at_midnight, say_count, say_day, say_duration
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from gpulease.policy import parts
+from gpulease.policy import gpu_fractions
 from gpulease.policy.explanation import admin_words, reasons
 from gpulease.policy.explanation.part_words import OF_PARTS
 from gpulease.policy.explanation.refusals import REFUSALS
@@ -113,7 +113,10 @@ def _less_than_asked(lease: Lease) -> list[Text]:
         classes = {"asked": lease.asked_class, "given": lease.gpu_class}
         found.append(Text("{asked} was full: you got {given}.", **classes))
     if lease.asked_count and lease.card_parts:
-        shares = {"share": parts.share(lease), "asked": parts.share(lease, lease.asked_count)}
+        shares = {
+            "share": gpu_fractions.share(lease),
+            "asked": gpu_fractions.share(lease, lease.asked_count),
+        }
         found.append(
             Text("You have {share} % of a card, of the {asked} % that you asked for.", **shares)
         )
@@ -155,7 +158,7 @@ def of_wish(shape: Shape | None, lease: Lease, policy: PolicyDocument) -> str:
         return Text(
             "{share} % of a card ({class}) is free now: `%gpu upgrade`, or a click, takes this "
             "notebook there.",
-            **{"share": parts.share(lease, shape.count), "class": shape.gpu_class},
+            **{"share": gpu_fractions.share(lease, shape.count), "class": shape.gpu_class},
         )
     return Text(
         "{count} x {class} is free now: `%gpu upgrade`, or a click, takes this notebook there.",
@@ -191,8 +194,8 @@ def _numbers(lease: Lease, policy: PolicyDocument, outs: TimeOuts) -> dict[str, 
         "giving": len(lease.giving),
         "keeping": len(lease.devices) - len(lease.giving),
         "becoming": _becoming(lease, shape),
-        "share": parts.share(lease),
-        "share_kept": parts.share(lease, len(lease.devices) - len(lease.giving)),
+        "share": gpu_fractions.share(lease),
+        "share_kept": gpu_fractions.share(lease, len(lease.devices) - len(lease.giving)),
         "idle": say_duration(idle),
         "quiet": say_duration(outs.quiet),
         "busy_max": say_duration(outs.busy_max),
@@ -212,7 +215,7 @@ def _becoming(lease: Lease, shape: Shape | None) -> str:
     if shape is None:
         return ""
     if lease.card_parts:
-        return Text("{share} % of a card", share=parts.share(lease, shape.count))
+        return Text("{share} % of a card", share=gpu_fractions.share(lease, shape.count))
     return f"{shape.count} x {shape.gpu_class}"
 
 

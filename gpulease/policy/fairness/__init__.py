@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from gpulease.policy.fairness.fair_order import turns
 from gpulease.policy.fairness.standing import standing
 from gpulease.policy.fairness.tree import Node, Tree
-from gpulease.policy.fairness.turns import turns
 
 __all__ = ["Node", "Tree", "standing", "turns"]

@@ -32,7 +32,7 @@ from gpulease.policy.model import (
     Warn,
 )
 from gpulease.policy.queue import waiting_ids
-from gpulease.policy.reclaim.nominations import Taken
+from gpulease.policy.reclaim.preemption_targets import Taken
 from gpulease.policy.reclaim.unused import why_idle
 from gpulease.policy.reservations.departures import OVER, REASONS, departures
 from gpulease.policy.reservations.seats import window_of

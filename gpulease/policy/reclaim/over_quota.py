@@ -20,8 +20,7 @@ from gpulease.policy import budgets, queue
 from gpulease.policy.fairness.standing import standing, stays, units_of
 from gpulease.policy.fairness.tree import Node, Tree, above
 from gpulease.policy.model import Lease, Snapshot
-from gpulease.policy.reclaim.firsts import Firsts
-from gpulease.policy.reclaim.loans import (
+from gpulease.policy.reclaim.borrowed_leases import (
     Given,
     Loan,
     Useful,
@@ -30,6 +29,7 @@ from gpulease.policy.reclaim.loans import (
     next_parts,
     within_project,
 )
+from gpulease.policy.reclaim.lazy_heap import Firsts
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Container, Hashable, Iterable, Iterator, Mapping, Se
 
 from gpulease.policy.admission import Admission, Unmet
 from gpulease.policy.batch import stands_back
-from gpulease.policy.fairness.turns import Turns
+from gpulease.policy.fairness.fair_order import Turns
 from gpulease.policy.model import Lease, Snapshot
 from gpulease.policy.reclaim.over_quota import Borrowed
 from gpulease.policy.reclaim.places import Places

@@ -9,9 +9,9 @@ from datetime import datetime, timedelta
 from gpulease.policy import capacity
 from gpulease.policy.capacity.fitting import suits
 from gpulease.policy.capacity.growth import Growth
+from gpulease.policy.gpu_fractions import percent
 from gpulease.policy.memo import once_for_devices
 from gpulease.policy.model import Device, GPUClass, LeaseState, Snapshot
-from gpulease.policy.parts import percent
 from gpulease.protocol import ClassView
 
 #: Devices that are alike to a class: their pool, and the classes of it that they can serve.

@@ -1,7 +1,7 @@
 """What people may do to leases: ask, keep, end, connect, look.
 
 Owns who may do what to whose lease.  Refuses to know HTTP, and to decide what an ask becomes
-(``policy.asking``).
+(``policy.admission_check``).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from gpulease.errors import GPULeaseError
-from gpulease.policy import asking, lifecycle, wishes
+from gpulease.policy import admission_check, lifecycle, upgrades
 from gpulease.policy.model import Evidence, Lease, LeaseState
 from gpulease.policy.reservations.seats import time_outs_at
 from gpulease.protocol import PROTOCOL_VERSION, ConnectionView, DeviceView
@@ -74,10 +74,10 @@ class LeaseCommands:
 
         Raises:
             GPULeaseError: ``no_server``, ``no_such_server``, ``which_server``,
-                and those of ``policy.asking.answer``.
+                and those of ``policy.admission_check.answer``.
         """
         origin = await self._origin(asker, body)
-        ask = asking.Ask(
+        ask = admission_check.Ask(
             user=origin.user,
             server=origin.server,
             gpu_class=body.get("gpu_class"),
@@ -168,7 +168,7 @@ class LeaseCommands:
 
         def decide() -> Change:
             lease = self.changeable(asker, lease_id)
-            shape = wishes.granted(self._loop.snapshot(), lease)
+            shape = upgrades.granted(self._loop.snapshot(), lease)
             outs = lifecycle.time_outs_of(self._policies.current, lease)
             cells = _cells(self._loop.observed_state.evidence.get(lease_id))
             after = lifecycle.reshape(lease, shape, self._loop.clock(), outs, cells=cells)

@@ -14,8 +14,8 @@ from typing_extensions import TypedDict  # pydantic takes no other one before Py
 
 from gpulease.policy import capacity, queue
 from gpulease.policy.admission.holds import holds
+from gpulease.policy.gpu_fractions import percent
 from gpulease.policy.model import Device, Lease, LeaseState, PolicyDocument, Snapshot, Verdict
-from gpulease.policy.parts import percent
 from gpulease.policy.reservations.seats import in_hold, seating
 from gpulease.texts import Text
 

@@ -10,7 +10,7 @@ from datetime import datetime
 from math import floor
 
 from gpulease.errors import GPULeaseError
-from gpulease.policy import budgets, capacity, lifecycle, parts
+from gpulease.policy import budgets, capacity, gpu_fractions, lifecycle
 from gpulease.policy.explanation import labs
 from gpulease.policy.explanation.explain import beyond_share
 from gpulease.policy.explanation.spending import of_hours
@@ -74,9 +74,9 @@ def of_card(view: LeaseView, lease: Lease) -> LeaseView:
     if lease.card_parts:
         view["count"], view["min_count"], view["asked_count"] = 1, 0, 0
         asked, least = lease.asked_count, lease.min_count
-        view["percent"] = parts.share(lease)
-        view["asked_percent"] = parts.share(lease, asked) if asked else 0
-        view["least_percent"] = parts.share(lease, least) if least else 0
+        view["percent"] = gpu_fractions.share(lease)
+        view["asked_percent"] = gpu_fractions.share(lease, asked) if asked else 0
+        view["least_percent"] = gpu_fractions.share(lease, least) if least else 0
     return view
 
 
@@ -88,7 +88,7 @@ def upgrade_view(shape: Shape | None, lease: Lease, policy: PolicyDocument) -> U
     title = (gpu_class.title if gpu_class is not None else "") or shape.gpu_class
     found: UpgradeView = {"gpu_class": shape.gpu_class, "title": title, "count": shape.count}
     if lease.card_parts:
-        found["count"], found["percent"] = 1, parts.share(lease, shape.count)
+        found["count"], found["percent"] = 1, gpu_fractions.share(lease, shape.count)
     return found
 
 

@@ -16,7 +16,7 @@ from gpulease.policy.calendar import Closure, Occurrence, expand
 from gpulease.policy.calendar.reservation import Reservation
 from gpulease.policy.model import PolicyDocument, Snapshot
 from gpulease.policy.reservations import booking
-from gpulease.policy.reservations.anew import expanded_anew, what_changed
+from gpulease.policy.reservations.rebooking import expanded_anew, what_changed
 from gpulease.policy.reservations.seats import effective
 from gpulease.policy.reservations.shortage import Shortage, shortage
 from gpulease.policy.reservations.without_class import STEP, sentence_of, without_class

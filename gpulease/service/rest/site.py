@@ -12,7 +12,7 @@ from gpulease.policy.consequences import at_once, warned_by
 from gpulease.policy.document import MAX_TEXT, dump, form, json_schema
 from gpulease.policy.document.difference import differences
 from gpulease.policy.document.edit import with_time_outs
-from gpulease.policy.document.own import concerning
+from gpulease.policy.document.redaction import concerning
 from gpulease.policy.explanation.audience import audience
 from gpulease.policy.model import PolicyDocument
 from gpulease.policy.reservations.without_class import sentence_of, without_class

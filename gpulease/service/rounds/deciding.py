@@ -17,7 +17,7 @@ from datetime import datetime
 from http import HTTPStatus
 
 from gpulease.errors import GPULeaseError
-from gpulease.policy import lifecycle, queue, wishes
+from gpulease.policy import lifecycle, queue, upgrades
 from gpulease.policy.explanation.forecast import Outlook, outlook
 from gpulease.policy.model import Action, Alert, Device, Lease, LeaseState, Shape, Snapshot
 from gpulease.policy.planner import admissions, plan
@@ -205,7 +205,7 @@ class Decider:
 
 def _within_reach(snapshot: Snapshot) -> Mapping[str, Shape]:
     try:
-        return wishes.within_reach(snapshot)
+        return upgrades.within_reach(snapshot)
     except Exception:  # what is decided counts; that more could be had does not
         log.exception("what is within reach of whom could not be found; nothing is offered")
         return {}

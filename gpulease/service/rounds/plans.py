@@ -107,7 +107,9 @@ async def decided(
 def _view(row: TransitionRecord, plan: PlanRecord | None) -> DecisionView:
     # A number is given again where every plan was gone: then the instants differ.
     known = plan is not None and plan.at == row.at
-    kept: Mapping[str, Any] = plan.leases.get(row.lease_id, {}) if plan is not None and known else {}
+    kept: Mapping[str, Any] = (
+        plan.leases.get(row.lease_id, {}) if plan is not None and known else {}
+    )
     for_user = kept.get("for_user", "")
     numbers = kept.get("numbers", {}) | ({"for_user": for_user} if for_user else {})
     return {

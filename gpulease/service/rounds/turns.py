@@ -3,7 +3,7 @@
 A class that begins is hundreds of asks in one moment, and a commit takes as long for one change as
 for thirty.  Owns the line of those who wait, and that a repeated ask with the same idempotency key
 is the same ask.  Refuses to know who may do what (``lease_commands``) and to decide what an ask
-becomes (``policy.asking``).
+becomes (``policy.admission_check``).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from http import HTTPStatus
 
 from gpulease.errors import GPULeaseError
-from gpulease.policy import asking, queue
+from gpulease.policy import admission_check, queue
 from gpulease.policy.memo import keep
 from gpulease.policy.model import Lease, Snapshot
 from gpulease.service.rounds.ledger import Ledger, Ticket
@@ -36,7 +36,7 @@ class Asked:
         key: what makes a repeated ask the same one, if its sender cares.
     """
 
-    ask: asking.Ask
+    ask: admission_check.Ask
     who: str
     key: IdempotencyKey | None = None
 
@@ -85,7 +85,8 @@ class Turns:
         """Return the lease that answers an ask, and whether it is a new one.
 
         Raises:
-            GPULeaseError: those of ``policy.asking.answer``, and what the store refuses with.
+            GPULeaseError: those of ``policy.admission_check.answer``, and what the store
+                refuses with.
         """
         return await self._wait(asked)
 
@@ -167,7 +168,7 @@ class _Round:
         if not isinstance(wanted, Asked):
             change = wanted()
             return _Decided(turn, change.after, change if change.after != change.before else None)
-        found = asking.answer(wanted.ask, self._snapshot, secrets.token_hex(8), ticket)
+        found = admission_check.answer(wanted.ask, self._snapshot, secrets.token_hex(8), ticket)
         if not found.new and not found.changed:
             return _Decided(turn, found.lease)
         before = None if found.new else self._ledger.leases[found.lease.id]

@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Callable, Sequence
 
 from gpulease.errors import GPULeaseError
-from gpulease.policy import asking
+from gpulease.policy import admission_check
 from gpulease.policy.budgets import Remainder
 from gpulease.policy.model import EndReason, Lease, LeaseState, PolicyDocument, Snapshot
 from gpulease.runs import life, names, parameters
@@ -84,7 +84,7 @@ class Runs:
         Raises:
             GPULeaseError: ``runs_not_set_up``, ``no_such_run``, ``too_many_runs``,
                 ``bad_parameter``, ``bad_array``, ``key_reused``, ``hub_unreachable``, and those of
-                ``policy.asking.check``.
+                ``policy.admission_check.check``.
         """
         await self._check(asker, body)
         now = self._records.clock()
@@ -226,13 +226,13 @@ class Runs:
 
     def budget(self, run: Run) -> Remainder | None:
         """Return what is left of what a run's GPU is charged to, ``None`` for no bound."""
-        ask = asking.Ask(
+        ask = admission_check.Ask(
             run.user, "", run.gpu_class, run.count, run.wanted,
             groups=run.groups, project=run.project, nodes=run.nodes, min_count=run.min_count,
             at_least=run.at_least,
         )  # fmt: skip
         try:
-            return asking.budget_for(ask, self._snapshot())
+            return admission_check.budget_for(ask, self._snapshot())
         except GPULeaseError:  # the policy has changed since: its lease will be refused with why
             return None
 
@@ -240,12 +240,12 @@ class Runs:
         """Refuse what can never run."""
         for name in body.parameters:
             parameters.check_name(name)
-        ask = asking.Ask(
+        ask = admission_check.Ask(
             asker.name, "", body.gpu_class, body.count or body.nodes, body.seconds,
             groups=asker.groups, project=body.project, nodes=body.nodes, min_count=body.min_count,
             at_least=body.at_least,
         )  # fmt: skip
-        asking.check(ask, self._snapshot())
+        admission_check.check(ask, self._snapshot())
         try:
             allowed = await self._hub.may_start_servers(asker.name)
         except HubUnreachableError as error:

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpulease.errors import GPULeaseError
+from gpulease.policy.admission_check import answer, check
 from gpulease.policy.ask import Ask
-from gpulease.policy.asking import answer, check
 from gpulease.policy.capacity import cards as dividing
 from gpulease.policy.lifecycle import apply
 from gpulease.policy.limits import Limits

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import Phase, settings
 
 from gpulease.policy.fairness import division
-from gpulease.policy.fairness.turns import _Branch
+from gpulease.policy.fairness.fair_order import _Branch
 from gpulease.policy.reclaim import over_quota
 from tests.policy.build import NOW
 from tests.policy.fairness import test_division as whole

@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 from gpulease.policy.fairness import turns
-from gpulease.policy.fairness.turns import Turns
+from gpulease.policy.fairness.fair_order import Turns
 from gpulease.policy.model import Snapshot
 from tests.policy.build import snapshot
 from tests.policy.fairness.build import asks, project, shared

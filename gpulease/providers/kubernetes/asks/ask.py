@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpulease.errors import GPULeaseError
+from gpulease.policy.gpu_fractions import percent
 from gpulease.policy.model import GPUClass
-from gpulease.policy.parts import percent
 from gpulease.policy.pods import AskKind, PodAsk, is_hami, of_card, resource_of
 from gpulease.providers.kubernetes.asks.claims import REQUEST, template_name
 from gpulease.providers.kubernetes.asks.nodes import Terms, node_terms, tolerations

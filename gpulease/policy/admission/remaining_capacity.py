@@ -10,7 +10,7 @@ from gpulease.policy import capacity, limits, queue
 from gpulease.policy.admission.lacking import Rooms, Unmet
 from gpulease.policy.capacity.growth import Growth
 from gpulease.policy.capacity.inventory import Inventory, Nodes, joined
-from gpulease.policy.fairness.turns import Line
+from gpulease.policy.fairness.fair_order import Line
 from gpulease.policy.model import GPUClass, Lease, LeaseState, Snapshot
 from gpulease.policy.reservations.seats import Doors
 

@@ -6,9 +6,9 @@ from collections.abc import Hashable, Iterator, Sequence, Set
 
 from gpulease.policy import limits, queue
 from gpulease.policy.admission.lacking import Unmet
-from gpulease.policy.admission.left import Left
 from gpulease.policy.admission.outcome import Admission
-from gpulease.policy.fairness.turns import Line
+from gpulease.policy.admission.remaining_capacity import Left
+from gpulease.policy.fairness.fair_order import Line
 from gpulease.policy.model import End, EndReason, Lease, Wait
 
 

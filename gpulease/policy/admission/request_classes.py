@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from gpulease.policy import queue
 from gpulease.policy.admission.holds import gathers
-from gpulease.policy.admission.left import Left
-from gpulease.policy.fairness.turns import Line
+from gpulease.policy.admission.remaining_capacity import Left
+from gpulease.policy.fairness.fair_order import Line
 from gpulease.policy.model import Lease
 
 

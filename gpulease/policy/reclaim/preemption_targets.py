@@ -17,12 +17,12 @@ from gpulease.policy.capacity.devices import known_devices
 from gpulease.policy.fairness.standing import TAKEN
 from gpulease.policy.limits import Limits
 from gpulease.policy.model import EndReason, Lease, LeaseState, Snapshot
-from gpulease.policy.reclaim.doubts import Doubts
-from gpulease.policy.reclaim.givers import Givers
-from gpulease.policy.reclaim.loans import Useful
+from gpulease.policy.reclaim.borrowed_leases import Useful
+from gpulease.policy.reclaim.limit_tracker import Promises
 from gpulease.policy.reclaim.over_quota import Borrowed
 from gpulease.policy.reclaim.places import NodeChoice, Places
-from gpulease.policy.reclaim.promises import Promises
+from gpulease.policy.reclaim.reclaim_candidates import Givers
+from gpulease.policy.reclaim.reclaim_safeguards import Doubts
 from gpulease.policy.reclaim.unused import why_idle
 from gpulease.policy.reclaim.wants import Asking, Wants, wants_by_pool
 from gpulease.policy.reservations.seats import claimable, returns_to
