@@ -13,9 +13,9 @@ from difflib import get_close_matches
 
 from gpulease.errors import GPULeaseError
 from gpulease.policy import batch, budgets, capacity, gpu_fractions, lifecycle, limits, needs, queue
-from gpulease.policy.ask import Ask
 from gpulease.policy.capacity import growth
 from gpulease.policy.capacity.fitting import room, suits
+from gpulease.policy.gpu_fractions import Ask
 from gpulease.policy.model import EndReason, GPUClass, Lease, LeaseState, Snapshot
 from gpulease.policy.pods import QueueEngine
 from gpulease.policy.projects import Project

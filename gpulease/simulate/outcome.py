@@ -14,7 +14,7 @@ from typing import Any
 
 from gpulease.policy import lifecycle
 from gpulease.policy.capacity.growth import waits_for_node
-from gpulease.policy.explanation.waits import EndedWait
+from gpulease.policy.explanation.forecast import EndedWait
 from gpulease.policy.model import (
     Action,
     Alert,

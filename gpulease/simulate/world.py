@@ -15,12 +15,11 @@ from math import inf
 from statistics import median
 
 from gpulease.policy import admission_check, lifecycle
-from gpulease.policy.accounts import Accounts
-from gpulease.policy.budgets import use_of
+from gpulease.policy.budgets import Accounts, use_of
 from gpulease.policy.capacity import cards
 from gpulease.policy.capacity.growth import waits_for_node
 from gpulease.policy.evidence.idleness import WINDOW
-from gpulease.policy.explanation.waits import ExpectedWaits
+from gpulease.policy.explanation.forecast import ExpectedWaits
 from gpulease.policy.model import (
     Action,
     Alert,

@@ -4,8 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from gpulease.policy.accounts import Accounts
-from gpulease.policy.budgets import Use
+from gpulease.policy.budgets import Accounts, Use
 from gpulease.policy.projects import Budget, Project, Projects
 
 MONDAY = datetime(2026, 3, 2, tzinfo=UTC)

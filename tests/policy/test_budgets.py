@@ -8,7 +8,7 @@ import pytest
 from gpulease.errors import GPULeaseError
 from gpulease.policy import budgets, lifecycle
 from gpulease.policy.admission_check import Ask, answer
-from gpulease.policy.explanation.spending import of_hours
+from gpulease.policy.explanation.labs import of_hours
 from gpulease.policy.model import Clear, EndReason, Start, Wait, Warn
 from gpulease.policy.planner import plan
 from gpulease.policy.projects import AtZero, Budget

@@ -9,7 +9,7 @@ from gpulease.policy.explanation.explain import explain
 from gpulease.policy.model import Bind, End, EndReason, GPUClass, Progress, Requeue, Start, Wait
 from gpulease.policy.planner import plan
 from gpulease.policy.pods import ClusterQueue, PodAsk, QueueEngine
-from gpulease.policy.reservations.offers import allowed_classes
+from gpulease.policy.reservations.feasibility import allowed_classes
 from tests.policy.build import OUTS, active, at, policy, request, seen, snapshot, starting
 
 LINE = ClusterQueue(QueueEngine.KUEUE, "students", max_pending=2)

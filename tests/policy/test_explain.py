@@ -9,7 +9,7 @@ import pytest
 
 import gpulease
 from gpulease.policy import lifecycle
-from gpulease.policy.evidence.idle_case import warned_at
+from gpulease.policy.evidence.idleness import warned_at
 from gpulease.policy.explanation import admin_words, reasons
 from gpulease.policy.explanation.audited import audited
 from gpulease.policy.explanation.explain import admin_step, explain, refusal

@@ -6,8 +6,7 @@ from random import Random
 
 import pytest
 
-from gpulease.policy.explanation.forecast import STEP, forecasts
-from gpulease.policy.explanation.waits import LEAST, MOST, ExpectedWaits
+from gpulease.policy.explanation.forecast import LEAST, MOST, STEP, ExpectedWaits, forecasts
 from gpulease.policy.model import EndReason, LeaseState
 from tests.policy.build import active, at, request, snapshot
 

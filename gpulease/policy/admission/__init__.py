@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from gpulease.policy.admission.admit import admit
-from gpulease.policy.admission.holds import holds
-from gpulease.policy.admission.lacking import Unmet
-from gpulease.policy.admission.outcome import Admission
-from gpulease.policy.admission.reclaimed import came_free
+from gpulease.policy.admission.holds import came_free, holds
+from gpulease.policy.admission.remaining_capacity import Unmet
+from gpulease.policy.admission.wait_reasons import Admission
 
 __all__ = ["Admission", "Unmet", "admit", "came_free", "holds"]

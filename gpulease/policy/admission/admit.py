@@ -17,10 +17,9 @@ from dataclasses import replace
 from gpulease.policy import limits, queue
 from gpulease.policy.admission import substitution
 from gpulease.policy.admission.holds import gathers
-from gpulease.policy.admission.outcome import Admission
 from gpulease.policy.admission.remaining_capacity import Left
 from gpulease.policy.admission.request_classes import Kinds
-from gpulease.policy.admission.wait_reasons import tell_rest, wait
+from gpulease.policy.admission.wait_reasons import Admission, tell_rest, wait
 from gpulease.policy.capacity import fitting
 from gpulease.policy.fairness.fair_order import Line, lines
 from gpulease.policy.model import Device, End, EndReason, GPUClass, Lease, Snapshot, Start

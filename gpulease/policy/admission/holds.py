@@ -10,13 +10,15 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence, Set
 from functools import lru_cache
 from math import floor, log2
+from typing import Final
 
-from gpulease.policy import limits, queue
+from gpulease.policy import capacity, limits, queue
 from gpulease.policy.batch import stands_back
-from gpulease.policy.capacity import coming_devices, free_devices
-from gpulease.policy.capacity.fitting import by_node, for_request, of_one_node, suits
+from gpulease.policy.capacity import coming_devices, fitting, free_devices, growth
+from gpulease.policy.capacity.fitting import Inventory, by_node, for_request, of_one_node, suits
 from gpulease.policy.fairness.fair_order import lines
-from gpulease.policy.model import Device, Lease, LeaseState, Snapshot
+from gpulease.policy.model import Device, Lease, LeaseState, Requeue, Snapshot
+from gpulease.policy.reservations.seats import Doors
 
 _ByPool = Mapping[str, Sequence[Device]]
 
@@ -157,3 +159,40 @@ def _doubled_turns(most: float) -> tuple[float, ...]:
     """Return when each turn begins (seconds) until they are as long as may be."""
     number = max(0, floor(log2(most / GATHER_TURN)) + 1)
     return tuple([GATHER_TURN * (2**n - 1) for n in range(number + 1)])
+
+
+#: Why a lease is back in the queue for which a device of its pool came free.
+CAME_FREE: Final = "came_free"
+
+
+def came_free(
+    snapshot: Snapshot, held: Mapping[str, str], settled: Set[str]
+) -> tuple[dict[str, Requeue], dict[str, str]]:
+    """Return the steps of these leases, by lease, and the devices that are kept for them.
+
+    Args:
+        held: device -> the request that it is kept for.
+        settled: the leases that have their step in this plan already.
+    """
+    steps: dict[str, Requeue] = {}
+    kept: dict[str, str] = {}
+    waiting = growth.awaiting(snapshot)
+    free = capacity.free_devices(snapshot) if waiting else {}
+    pools = {each.name for each in snapshot.policy.pools if not each.paused}
+    doors = Doors(snapshot, {pool: len(found) for pool, found in free.items()}) if free else None
+    for pool in sorted(waiting.keys() & free.keys() & pools):
+        left = Inventory(free[pool], held)
+        for back in queue.by_pool(snapshot).get(pool, ()):
+            if back.reason == CAME_FREE:  # or they would take it from each other, for ever
+                left.take(fitting.for_request(left.loose(back.gpu_class, back.needs), back))
+        for lease in waiting[pool]:
+            if lease.id in settled or doors is None or doors.refusal(lease, pool):
+                continue
+            line = left.loose(lease.gpu_class, lease.needs)
+            chosen = fitting.for_request(line, lease)
+            if len(chosen) == lease.count:
+                left.take(chosen)
+                doors.let_in(lease, pool)
+                steps[lease.id] = Requeue(lease.id, CAME_FREE, snapshot.now, failure=False)
+                kept |= {device.uuid: lease.id for device in chosen}
+    return steps, kept

@@ -11,11 +11,11 @@ from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import replace
 
 from gpulease.policy import queue
-from gpulease.policy.admission.outcome import Admission
 from gpulease.policy.admission.remaining_capacity import Left
 from gpulease.policy.admission.request_classes import Kinds
+from gpulease.policy.admission.wait_reasons import Admission
 from gpulease.policy.capacity import fitting
-from gpulease.policy.capacity.inventory import Inventory
+from gpulease.policy.capacity.fitting import Inventory
 from gpulease.policy.model import Device, GPUClass, Lease, PolicyDocument
 
 

@@ -16,8 +16,7 @@ from typing import Any, Final
 from dateutil.relativedelta import relativedelta
 
 from gpulease.errors import GPULeaseError
-from gpulease.policy.calendar.ics import CLASS, CLOSED, GROUP, NAME, SEATS
-from gpulease.policy.calendar.ics_zones import Zones
+from gpulease.policy.calendar.ics import CLASS, CLOSED, GROUP, NAME, SEATS, Zones
 from gpulease.policy.calendar.local_time import instant, known_zone, wall_clock, zone_of
 from gpulease.policy.calendar.occurrences import Calendar, Changed, Occurrence, expand
 from gpulease.policy.calendar.repetition import MAX_MONTHS, repetition

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from gpulease.policy import budgets, capacity, queue
-from gpulease.policy.evidence.idle_case import counted, idle_limit
+from gpulease.policy.evidence.idleness import counted, idle_limit
 from gpulease.policy.explanation import forecast
 from gpulease.policy.fairness.standing import standing
 from gpulease.policy.fairness.tree import Node

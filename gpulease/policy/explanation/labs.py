@@ -6,8 +6,10 @@ Times are those of the reservation's own zone, which they name: what stands in t
 from __future__ import annotations
 
 from datetime import datetime
+from zoneinfo import ZoneInfo
 
-from gpulease.policy.calendar import zone_of
+from gpulease.policy import budgets
+from gpulease.policy.calendar import wall_clock, zone_of
 from gpulease.policy.calendar.reservation import Window
 from gpulease.policy.model import Lease, LeaseState, Snapshot
 from gpulease.policy.reservations.departures import (
@@ -19,6 +21,7 @@ from gpulease.policy.reservations.departures import (
     on_loan,
 )
 from gpulease.policy.reservations.seats import claimable, fits, in_hold, seating, window_of
+from gpulease.policy.units import say_moment
 from gpulease.texts import Text, counted
 
 
@@ -122,3 +125,23 @@ def _name(window: Window) -> str:
 def _clock(at: datetime, window: Window) -> str:
     """Return a time with its zone: beside it stand times in UTC, and people are elsewhere."""
     return f"{at.astimezone(zone_of(window.of.calendar.zone)):%H:%M %Z}"
+
+
+def of_hours(snapshot: Snapshot, lease: Lease) -> str:
+    """Say when a request that waits for GPU-hours gets new ones, and of a lease that goes on
+    without any that it borrows; ``""`` for others.
+    """
+    if lease.state is LeaseState.ACTIVE and lease.id in budgets.exhausted(snapshot):
+        return Text(
+            "The GPU-hours of project {project} are used up, or yours in it: this GPU is yours "
+            "while nobody else wants it.",
+            project=lease.project,
+        )
+    if lease.state is not LeaseState.QUEUED or lease.reason != "no_budget":
+        return ""
+    left = budgets.of_lease(snapshot, lease)
+    budget = snapshot.policy.projects.home(lease.project).budget
+    if left is None or budget is None:
+        return ""
+    at = say_moment(wall_clock(left.until, ZoneInfo(budget.zone)))
+    return Text("Its next period begins on {at} ({zone}).", at=at, zone=budget.zone)

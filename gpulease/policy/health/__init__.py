@@ -10,9 +10,7 @@ from gpulease.policy.health.checks import (
     adding_max,
     observed_of,
 )
-from gpulease.policy.health.reactions import reactions, reshaped_too_late
-from gpulease.policy.health.stuck import stuck
-from gpulease.policy.health.unoffered import unoffered
+from gpulease.policy.health.reactions import reactions, reshaped_too_late, stuck, unoffered
 
 __all__ = [
     "BACK_OFF",

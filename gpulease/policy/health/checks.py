@@ -8,7 +8,9 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import Final
 
+from gpulease.policy import queue
 from gpulease.policy.capacity.devices import known_devices, usable
 from gpulease.policy.evidence.idleness import WINDOW
 from gpulease.policy.lifecycle import OTHERS_FAILURES, STAGES, START_FAILURES, time_outs_of
@@ -24,6 +26,7 @@ from gpulease.policy.model import (
     Progress,
     Requeue,
     Reshape,
+    SetBack,
     Snapshot,
 )
 
@@ -177,3 +180,30 @@ def _failed_start(snapshot: Snapshot, lease: Lease, reason: str) -> Action:
     delay = min(MAX_BACK_OFF, BACK_OFF * 2 ** min(max(0, tries - 1), 10))
     delay = OTHERS_BACK_OFF.get(reason, delay)
     return Requeue(lease.id, reason, snapshot.now + timedelta(seconds=delay), own)
+
+
+#: A clock that is set by less is none that was wrong: leases live with that.
+FAR: Final = timedelta(hours=1)
+#: What is noted as it happens, so never later than now.
+_NOTED: Final = (
+    "state_since", "stage_since", "active_since", "claimed", "idle_from", "charged_from",
+)  # fmt: skip
+
+
+def set_back(snapshot: Snapshot) -> dict[str, SetBack]:
+    """Return for each lease whose notes are of the future by how much they are moved back.
+
+    Else its hard end would be years ahead.
+    """
+    found = {}
+    for lease in queue.holding(snapshot):
+        ahead = [at for at in _noted(lease) if at > snapshot.now + FAR]
+        if ahead:
+            first = min(ahead)
+            seconds = (first - snapshot.now).total_seconds()
+            found[lease.id] = SetBack(lease.id, "clock_set", first, seconds)
+    return found
+
+
+def _noted(lease: Lease) -> list[datetime]:
+    return [at for name in _NOTED if (at := getattr(lease, name)) is not None]

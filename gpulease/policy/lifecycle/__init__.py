@@ -11,7 +11,6 @@ not allow raises ``GPULeaseError`` with reason ``not_possible_now`` and status 4
 from __future__ import annotations
 
 from gpulease.policy.lifecycle.actions import apply
-from gpulease.policy.lifecycle.moves import end
 from gpulease.policy.lifecycle.table import (
     HOLDING,
     OTHERS_FAILURES,
@@ -21,6 +20,7 @@ from gpulease.policy.lifecycle.table import (
     TRANSITIONS,
     Transition,
     allowed,
+    end,
 )
 from gpulease.policy.lifecycle.user_transitions import (
     asked_again,

@@ -11,8 +11,11 @@ from functools import singledispatch
 from typing import Any
 
 from gpulease.policy import model
-from gpulease.policy.lifecycle.moves import (
+from gpulease.policy.lifecycle.table import (
+    HOLDING,
+    LEAVING_CAUSES,
     NO_WARNING,
+    START_FAILURES,
     back,
     drain,
     end,
@@ -20,7 +23,6 @@ from gpulease.policy.lifecycle.moves import (
     not_possible,
     require,
 )
-from gpulease.policy.lifecycle.table import HOLDING, LEAVING_CAUSES, START_FAILURES
 from gpulease.policy.model import EndReason, Lease, LeaseState, TimeOuts
 
 #: Actions that make sense in one state only: a late one must not restart what runs.

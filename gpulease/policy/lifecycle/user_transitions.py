@@ -11,8 +11,7 @@ from datetime import datetime, timedelta
 
 from gpulease.errors import GPULeaseError
 from gpulease.policy import model
-from gpulease.policy.lifecycle.moves import NO_WARNING, back, drain, end, move, require
-from gpulease.policy.lifecycle.table import HOLDING
+from gpulease.policy.lifecycle.table import HOLDING, NO_WARNING, back, drain, end, move, require
 from gpulease.policy.model import EndReason, Lease, LeaseState, PolicyDocument, TimeOuts
 from gpulease.texts import Text, counted
 

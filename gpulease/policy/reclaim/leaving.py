@@ -12,8 +12,7 @@ from gpulease.policy import budgets
 from gpulease.policy.batch import finishes_cell
 from gpulease.policy.capacity.devices import leaving_devices
 from gpulease.policy.fairness.standing import PREEMPTED, PREEMPTED_IN_PART, TAKEN
-from gpulease.policy.health.checks import observed_of
-from gpulease.policy.health.clock import FAR
+from gpulease.policy.health.checks import FAR, observed_of
 from gpulease.policy.lifecycle import time_outs_of
 from gpulease.policy.model import (
     Action,

@@ -21,6 +21,7 @@ from gpulease.policy.fairness.standing import standing, stays, units_of
 from gpulease.policy.fairness.tree import Node, Tree, above
 from gpulease.policy.model import Lease, Snapshot
 from gpulease.policy.reclaim.borrowed_leases import (
+    Firsts,
     Given,
     Loan,
     Useful,
@@ -29,7 +30,6 @@ from gpulease.policy.reclaim.borrowed_leases import (
     next_parts,
     within_project,
 )
-from gpulease.policy.reclaim.lazy_heap import Firsts
 
 
 @dataclass(frozen=True)

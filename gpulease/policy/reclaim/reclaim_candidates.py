@@ -1,15 +1,181 @@
-"""Leases that give up what they hold, sorted by node and class once.
-
-Owns their order and their number on each node.  Refuses to know for whom they are taken.
-"""
+"""Where each request gathers the devices that it lacks, and how many are still missing there."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from heapq import heapify, heapreplace
 
+from gpulease.policy.admission import Unmet
 from gpulease.policy.capacity.fitting import nodes_of, suits
 from gpulease.policy.model import Device, Lease
+
+#: The node to gather on; ``None`` is any.
+NodeChoice = str | None
+
+
+class Places:
+    """The nodes on which requests gather, chosen once for each.
+
+    One device may come from anywhere, several come from one node, and those of a request for
+    several nodes from as many as it takes to have all its parts.
+
+    Args:
+        devices: by identifier.
+        gives: how many devices the leases on a node give up without being entitled to keep them.
+    """
+
+    def __init__(self, devices: Mapping[str, Device], gives: Callable[[str], int]) -> None:
+        self._devices, self._gives = devices, gives
+        self._left: dict[str, dict[NodeChoice, int]] = {}  # request -> what is missing where
+        self._least: dict[int, int] = {}  # the fewest that are missing anywhere
+        self._ranked: dict[int, list[tuple[bool, int, str]]] = {}
+        #: lease and devices that count of it -> how many on each node
+        self._where: dict[tuple[str, tuple[str, ...]], Mapping[str, int]] = {}
+
+    def is_settled(self, request: Lease) -> bool:
+        """Whether it is chosen already where a request gathers."""
+        return request.id in self._left
+
+    def left(self, want: Unmet) -> Mapping[NodeChoice, int]:
+        """Return what is missing where a request gathers; it was settled before."""
+        return self._left[want.request.id]
+
+    def missing(self, want: Unmet) -> int:
+        """Return how many devices are missing in all."""
+        left = self._left.get(want.request.id)
+        if left is not None:
+            return sum(left.values())
+        key = id(want.missing)
+        known = self._least.get(key)
+        if known is None:
+            known = self._least[key] = min(want.missing.values(), default=0)
+        return known
+
+    def settle(self, want: Unmet, own: Iterable[Lease] = ()) -> None:
+        """Choose where a request gathers, unless that is done.
+
+        Where leases leave in its name (``own``), then where enough of them leave or are idle, then
+        where the fewest are missing.
+        """
+        request = want.request
+        if request.id in self._left:
+            return
+        if request.count == 1 or not want.missing:
+            self._left[request.id] = {None: min(want.missing.values(), default=0)}
+            return
+        mine: Counter[str] = Counter()
+        for lease in own:
+            mine.update(self.where(lease))
+        if request.nodes > 1:
+            chosen = self._parts(want, mine)[: request.nodes]
+            self._left[request.id] = _together(chosen)
+        else:
+            node = self._gathering(want, mine) or self._nearest(want)
+            self._left[request.id] = {node: want.missing[node]}
+
+    def choices(self, want: Unmet, *, begun: bool) -> tuple[list[tuple[NodeChoice, int]], int]:
+        """Return where a request could gather with what it lacks there, best first, and at how
+        many of these places it has to.
+
+        Args:
+            begun: something is taken for it already: it stays where it is.
+        """
+        request = want.request
+        here = [(place, n) for place, n in self.left(want).items() if n > 0]
+        if request.count == 1 or begun:
+            return here, len(here)
+        if request.nodes > 1:
+            parts = self._parts(want, {})
+            done = sum(not lacks for _, lacks in parts)
+            return [(node, n) for node, n in parts if n], max(0, request.nodes - done)
+        others = sorted(want.missing, key=lambda node: self._rank(want, node))
+        return [*here, *((n, want.missing[n]) for n in others if n not in self.left(want))], 1
+
+    def aim(self, want: Unmet, chosen: Sequence[tuple[NodeChoice, int]]) -> None:
+        """Let a request gather at these places of its choices."""
+        self._left[want.request.id] = _together(chosen)
+
+    def where(self, lease: Lease) -> Mapping[str, int]:
+        """Return how many of a lease's devices stand on each node."""
+        key = lease.id, lease.devices
+        known = self._where.get(key)
+        if known is None:
+            known = self._where[key] = nodes_of(lease, self._devices)
+        return known
+
+    def useful(self, want: Unmet, lease: Lease, place: NodeChoice) -> int:
+        """Return how many devices of a lease a request could use at a place."""
+        given = len(lease.devices) if place is None else self.where(lease).get(place, 0)
+        devices = [self._devices[uuid] for uuid in lease.devices if uuid in self._devices]
+        good = all(
+            suits(want.request.gpu_class, device, want.request.needs)
+            for device in devices
+            if place in (None, device.place)
+        )
+        return given if good else 0
+
+    def helps(self, want: Unmet, lease: Lease) -> bool:
+        """Whether a request could use what a lease gives up where it lacks something."""
+        return any(
+            n > 0 and self.useful(want, lease, place) for place, n in self.left(want).items()
+        )
+
+    def without(self, left: Mapping[NodeChoice, int], lease: Lease) -> dict[NodeChoice, int]:
+        """Return what is missing where once a lease has given up its devices."""
+        there = self.where(lease)
+        return {
+            place: n - (len(lease.devices) if place is None else there.get(place, 0))
+            for place, n in left.items()
+        }
+
+    def take(self, want: Unmet, lease: Lease) -> None:
+        """Count the devices of a lease as a request's; what is too many helps nowhere else."""
+        left = self.without(self.left(want), lease)
+        self._left[want.request.id] = {place: max(0, n) for place, n in left.items()}
+
+    def _gathering(self, want: Unmet, mine: Mapping[str, int]) -> NodeChoice:
+        """Return the node where most devices leave in a request's name, ``None`` for nowhere."""
+        there = [node for node in mine if node in want.missing]
+        return min(there, key=lambda node: (-mine[node], *self._rank(want, node)), default=None)
+
+    def _nearest(self, want: Unmet) -> str:
+        """Return the best node of all.
+
+        What is left only becomes less while it is handed out, so a node's rank only becomes worse:
+        requests that lack the same go on in one heap, whose first entry is brought up to date.
+        """
+        heap = self._ranked.get(id(want.missing))
+        if heap is None:
+            heap = [self._rank(want, node) for node in want.missing]
+            heapify(heap)
+            self._ranked[id(want.missing)] = heap
+        while (now := self._rank(want, heap[0][-1])) != heap[0]:
+            heapreplace(heap, now)
+        return heap[0][-1]
+
+    def _rank(self, want: Unmet, node: str) -> tuple[bool, int, str]:
+        return self._gives(node) < want.missing[node], want.missing[node], node
+
+    def _parts(self, want: Unmet, mine: Mapping[str, int]) -> list[tuple[NodeChoice, int]]:
+        """Return the parts of a request for several nodes: where, and what is missing; best first.
+
+        Of one node's parts the one that lacks least comes first, so they are taken in their order.
+        """
+        ranked = []
+        for node, parts in want.parts.items():
+            gives, so_far = self._gives(node), 0
+            for number, lacks in enumerate(parts):
+                so_far += lacks
+                ranked.append((lacks > 0, node not in mine, gives < so_far, lacks, node, number))
+        return [(node, lacks) for *_, lacks, node, _ in sorted(ranked)]
+
+
+def _together(chosen: Iterable[tuple[NodeChoice, int]]) -> dict[NodeChoice, int]:
+    left: dict[NodeChoice, int] = {}
+    for place, lacks in chosen:
+        left[place] = left.get(place, 0) + lacks
+    return left
 
 
 class Givers:

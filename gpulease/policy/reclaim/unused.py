@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpulease.policy.evidence.idle_case import idle_case
+from gpulease.policy.evidence.idleness import idle_case
 from gpulease.policy.health import observed_of
 from gpulease.policy.model import Lease, Snapshot
 from gpulease.policy.reservations.seats import time_outs_at

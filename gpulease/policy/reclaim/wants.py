@@ -9,7 +9,7 @@ from gpulease.policy.batch import stands_back
 from gpulease.policy.fairness.fair_order import Turns
 from gpulease.policy.model import Lease, Snapshot
 from gpulease.policy.reclaim.over_quota import Borrowed
-from gpulease.policy.reclaim.places import Places
+from gpulease.policy.reclaim.reclaim_candidates import Places
 
 
 class Wants:

@@ -18,13 +18,11 @@ from gpulease.policy.calendar.reservation import Reservation, Window, windows_of
 from gpulease.policy.model import PolicyDocument
 from gpulease.policy.reservations.feasibility import (
     Conflict,
+    Offer,
     Pool,
+    allowed_classes,
     conflicts,
     nearest,
-)
-from gpulease.policy.reservations.offers import (
-    Offer,
-    allowed_classes,
     offer_for,
     opened_by,
     steps_of,

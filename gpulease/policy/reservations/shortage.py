@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -11,8 +11,7 @@ from gpulease.policy.calendar import wall_clock, zone_of
 from gpulease.policy.calendar.reservation import Reservation, Window
 from gpulease.policy.model import PolicyDocument
 from gpulease.policy.reservations.booking import windows
-from gpulease.policy.reservations.feasibility import Pool
-from gpulease.policy.reservations.offers import Offer, offer_for, seats_fit, steps_of
+from gpulease.policy.reservations.feasibility import Offer, Pool, offer_for, seats_fit, steps_of
 from gpulease.policy.units import say_moment
 from gpulease.texts import Text, counted
 
@@ -107,3 +106,25 @@ def shortage(
         needed, [replace(window, of=needed)], booked, policy=policy, pools=pools, now=now
     )
     return Shortage(window, seats, 0 if lost else people, offer)
+
+
+STEP = Text("Change its class, or cancel it.")
+
+
+def without_class(
+    reservations: Iterable[Reservation], policy: PolicyDocument, now: datetime
+) -> Iterator[Reservation]:
+    """Yield those that have windows ahead, and no class in the policy."""
+    for each in reservations:
+        if not each.cancelled and each.gpu_class not in policy.by_name and each.over > now:
+            yield each
+
+
+def sentence_of(reservation: Reservation) -> Text:
+    """Say that nobody has a seat of it."""
+    return Text(
+        "{name} of {group} has no GPUs: class '{gpu_class}' is not offered.",
+        name=reservation.name,
+        group=reservation.group,
+        gpu_class=reservation.gpu_class,
+    )

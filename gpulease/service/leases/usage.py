@@ -16,8 +16,7 @@ from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 from gpulease.errors import GPULeaseError
-from gpulease.policy.accounts import Accounts
-from gpulease.policy.budgets import Use, running, use_of
+from gpulease.policy.budgets import Accounts, Use, running, use_of
 from gpulease.policy.model import PolicyDocument, Snapshot
 from gpulease.policy.projects import AtZero, Budget, Projects
 from gpulease.service.notices.notify import Notice

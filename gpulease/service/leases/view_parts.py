@@ -13,7 +13,7 @@ from gpulease.errors import GPULeaseError
 from gpulease.policy import budgets, capacity, gpu_fractions, lifecycle
 from gpulease.policy.explanation import labs
 from gpulease.policy.explanation.explain import beyond_share
-from gpulease.policy.explanation.spending import of_hours
+from gpulease.policy.explanation.labs import of_hours
 from gpulease.policy.model import (
     Device,
     Lease,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TypedDict
 
 from gpulease.policy import capacity
-from gpulease.policy.evidence.idle_case import warned_at
+from gpulease.policy.evidence.idleness import warned_at
 from gpulease.policy.explanation.explain import explain, of_wish
 from gpulease.policy.explanation.forecast import Forecast
 from gpulease.policy.model import (

@@ -12,8 +12,7 @@ from gpulease.policy.model import Snapshot
 from gpulease.policy.reservations import booking
 from gpulease.policy.reservations.departures import first_gpus
 from gpulease.policy.reservations.seats import effective, in_hold, seating
-from gpulease.policy.reservations.shortage import Shortage
-from gpulease.policy.reservations.without_class import STEP, sentence_of
+from gpulease.policy.reservations.shortage import STEP, Shortage, sentence_of
 from gpulease.policy.units import say_moment
 from gpulease.service.schemas.reservation_bodies import body_of
 from gpulease.service.schemas.reservation_shapes import ReservationView, WindowView

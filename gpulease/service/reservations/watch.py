@@ -16,10 +16,15 @@ from gpulease.policy.calendar import Closure, Occurrence, expand
 from gpulease.policy.calendar.reservation import Reservation
 from gpulease.policy.model import PolicyDocument, Snapshot
 from gpulease.policy.reservations import booking
-from gpulease.policy.reservations.rebooking import expanded_anew, what_changed
+from gpulease.policy.reservations.changes import expanded_anew, what_changed
 from gpulease.policy.reservations.seats import effective
-from gpulease.policy.reservations.shortage import Shortage, shortage
-from gpulease.policy.reservations.without_class import STEP, sentence_of, without_class
+from gpulease.policy.reservations.shortage import (
+    STEP,
+    Shortage,
+    sentence_of,
+    shortage,
+    without_class,
+)
 from gpulease.service.hubs.api import HubUnreachableError
 from gpulease.service.notices.notify import Notice
 from gpulease.service.reservations.commands import Reservations

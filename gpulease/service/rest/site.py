@@ -15,7 +15,7 @@ from gpulease.policy.document.edit import with_time_outs
 from gpulease.policy.document.redaction import concerning
 from gpulease.policy.explanation.audience import audience
 from gpulease.policy.model import PolicyDocument
-from gpulease.policy.reservations.without_class import sentence_of, without_class
+from gpulease.policy.reservations.shortage import sentence_of, without_class
 from gpulease.service.hubs.auth import SCOPE_ADMIN, SCOPE_METRICS
 from gpulease.service.leases.device_map import DeviceState, device_map
 from gpulease.service.parts import Services

@@ -20,8 +20,7 @@ from datetime import UTC, datetime, timedelta
 from gpulease.errors import GPULeaseError
 from gpulease.policy import lifecycle
 from gpulease.policy.calendar.reservation import Window
-from gpulease.policy.explanation.forecast import Outlook
-from gpulease.policy.explanation.waits import ExpectedWaits
+from gpulease.policy.explanation.forecast import ExpectedWaits, Outlook
 from gpulease.policy.model import (
     Alert,
     Device,

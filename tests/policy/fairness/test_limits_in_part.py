@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from gpulease.errors import GPULeaseError
 from gpulease.policy.admission_check import answer, check
-from gpulease.policy.ask import Ask
 from gpulease.policy.capacity import cards as dividing
+from gpulease.policy.gpu_fractions import Ask
 from gpulease.policy.lifecycle import apply
 from gpulease.policy.limits import Limits
 from gpulease.policy.model import Device, GPUClass, Pool, Start, Warn

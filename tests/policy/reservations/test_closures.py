@@ -10,8 +10,8 @@ from gpulease.policy.calendar import Calendar, Changed, Closure, Occurrence, exp
 from gpulease.policy.calendar.ics_read import from_ics
 from gpulease.policy.calendar.reservation import ReservationTerms
 from gpulease.policy.reservations.booking import check, fits_beside
+from gpulease.policy.reservations.changes import expanded_anew, what_changed
 from gpulease.policy.reservations.feasibility import Pool
-from gpulease.policy.reservations.rebooking import expanded_anew, what_changed
 from tests.policy.build import NOW, policy
 from tests.policy.reservations.build import BERLIN, reservation, wall
 
