@@ -61,8 +61,7 @@ def test_when_it_is_warned_and_what_is_said(verdict: Verdict) -> None:
         mine = [each for each in actions if isinstance(each, Warn)]
         assert [each.reason for each in mine] == [each for each in [rule(*case)] if each], case
 
-        told = decision(view, actions, lease.id)
-        assert told is not None
+        told = decision(view, lease, next((x for x in actions if x.lease_id == lease.id), None))
         assert told.numbers["verdict"] == verdict.value
         assert (told.numbers["idle"], told.numbers["quiet"]) == (idle, quiet)
         for warning in mine:

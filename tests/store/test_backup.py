@@ -148,7 +148,7 @@ def test_a_backup_of_a_newer_version_is_refused(address, tmp_path):
 
 NEXT = """
 from alembic import op
-revision, down_revision = "0002", "0001"
+revision, down_revision = "next", "0002"
 def upgrade():
     op.execute("DELETE FROM meta WHERE name = 'secret'")
 """

@@ -268,9 +268,7 @@ class Inventory:
         wish = request.gpu_class, request.needs
         if wish not in self._count:
             there = self._left.values()
-            self._count[wish] = Counter(
-                d.place for d in there if suits(wish[0], d, request.needs)
-            )
+            self._count[wish] = Counter(d.place for d in there if suits(wish[0], d, request.needs))
         each = request.per_node
         return sum(left // each for left in self._count[wish].values()) >= request.nodes
 

@@ -39,24 +39,31 @@ class Decision:
 
 def decisions(snapshot: Snapshot, actions: Sequence[Action]) -> dict[str, Decision]:
     """Return what a plan saw of each lease that it changes, by the lease."""
-    leases = {each.id: each for each in snapshot.leases}
+    leases = _by_id(snapshot)
     mine = [each for each in actions if not isinstance(each, Alert) and each.lease_id in leases]
     return {
-        each.lease_id: _decision(snapshot, leases, leases[each.lease_id], each, len(actions))
+        each.lease_id: decision(snapshot, leases[each.lease_id], each, len(actions))
         for each in mine
     }
 
 
-def _decision(
-    snapshot: Snapshot, leases: Mapping[str, Lease], lease: Lease, mine: Action, actions: int
-) -> Decision:
-    request = leases.get(_nominee(lease, mine) or "")
+def decision(snapshot: Snapshot, lease: Lease, mine: Action | None, actions: int = 1) -> Decision:
+    """Return what a plan saw of one lease.
+
+    ``mine``: what the plan does to it; ``actions``: how many the plan has in all.
+    """
+    request = _by_id(snapshot).get(_nominee(lease, mine) or "")
     found = list(_inputs(snapshot, lease, request))
     numbers = {name: value for _, some in found for name, value in some.items()}
     numbers |= {"policy_version": snapshot.policy.version, "actions": actions}
-    numbers["action"] = type(mine).__name__
+    numbers["action"] = type(mine).__name__ if mine is not None else ""
     words = tuple(words for words, _ in found if words)
     return Decision(lease.user, words, numbers, request.user if request is not None else "")
+
+
+@once
+def _by_id(snapshot: Snapshot) -> Mapping[str, Lease]:
+    return {each.id: each for each in snapshot.leases}
 
 
 def _inputs(snapshot: Snapshot, lease: Lease, request: Lease | None) -> Iterator[Input]:
@@ -201,7 +208,7 @@ def _budget(snapshot: Snapshot, lease: Lease) -> Iterator[Input]:
         )
 
 
-def _nominee(lease: Lease, mine: Action) -> str | None:
+def _nominee(lease: Lease, mine: Action | None) -> str | None:
     found: str | None = getattr(mine, "nominated_for", None)
     return found or lease.nominated_for
 

@@ -12,9 +12,8 @@ _WEEK = 7 * 86400.0
 
 def why(leases: list[Lease], of: str, policy: PolicyDocument, **changed) -> Decision:
     view = snapshot(leases, 2, policy=policy, **changed)
-    found = decision(view, plan(view), of)
-    assert found is not None
-    return found
+    lease = next(each for each in view.leases if each.id == of)
+    return decision(view, lease, next((x for x in plan(view) if x.lease_id == of), None))
 
 
 def test_past_use_is_told_in_numbers_beside_that_of_who_wants_as_well():
