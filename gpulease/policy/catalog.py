@@ -6,13 +6,17 @@ devices is such a part, and all parts of one lease are of one card.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Final
 
 from gpulease.policy.forms import (
     HIDDEN,
     LISTED,
+    As,
     Flag,
+    FormError,
     Hidden,
     Line,
     Lines,
@@ -22,10 +26,11 @@ from gpulease.policy.forms import (
     Section,
     Size,
     Whole,
+    Zone,
     duration,
     whole,
 )
-from gpulease.policy.pods import POD, ClusterQueue, Elastic, PodAsk, Warm
+from gpulease.policy.pods import POD, ClusterQueue, PodAsk
 from gpulease.policy.states import DevicesBy, EvidenceLevel
 from gpulease.texts import Text
 
@@ -40,6 +45,90 @@ _UnusedOrNone = Annotated[float, duration(0, *_UNUSED)]
 _WaitedFor = Annotated[float, duration(_SOME, *_WAITED_FOR)]
 _WaitedForOrNone = Annotated[float, duration(0, *_WAITED_FOR)]
 _Leased = Annotated[float, duration(_SOME, *_LEASED)]
+
+
+@dataclass(frozen=True)
+class Elastic(Section):
+    """How a pool grows: its nodes are added when lease pods wait for them.
+
+    ``max`` is how many devices it may have at most, ``firm`` how many of them are always there:
+    only these are promised to reservations, and none where ``spot``, for the cloud may take such a
+    node back at short notice.  ``provision_time`` is what adding a node usually takes (seconds),
+    ``max_pending`` how many lease pods may wait for nodes at once.
+    """
+
+    max: Annotated[One, Said("Devices that it may have at most.")]
+    firm: Annotated[Whole, Said("Devices that are always there, for reservations.")] = 0
+    provision_time: Annotated[float, duration(1), Said("How long adding a node usually takes.")] = (
+        360.0
+    )
+    max_pending: Annotated[One, Said("Lease pods that may wait for nodes at once.")] = 10
+    spot: Annotated[Flag, Said("The cloud may take its nodes back at short notice.")] = False
+
+    @property
+    def promised(self) -> int:
+        """How many devices reservations may count on."""
+        return 0 if self.spot else self.firm
+
+
+@dataclass(frozen=True)
+class WarmHours:
+    """Hours of some days of the week (0 is Monday), in minutes since midnight of a wall clock."""
+
+    days: tuple[int, ...]
+    start: int
+    end: int  # not among them
+    pods: int
+
+
+_DAYS: Final = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+_HOURS: Final = re.compile(
+    r"(?P<first>[a-z]{3})(?:-(?P<last>[a-z]{3}))?\s+"
+    r"(?P<h1>\d\d):(?P<m1>[0-5]\d)-(?P<h2>\d\d):(?P<m2>[0-5]\d)",
+    re.IGNORECASE,
+)
+
+
+def _read_hours(named: Mapping[str, int]) -> tuple[WarmHours, ...]:
+    return tuple(_hours(name, pods) for name, pods in named.items())
+
+
+def _hours(name: str, pods: int) -> WarmHours:
+    if read := _HOURS.fullmatch(name.strip()):
+        start, end = (int(read[h]) * 60 + int(read[m]) for h, m in (("h1", "m1"), ("h2", "m2")))
+        first, last = read["first"].lower(), (read["last"] or read["first"]).lower()
+        if first in _DAYS and last in _DAYS and start < end <= 24 * 60:
+            begin, length = _DAYS.index(first), (_DAYS.index(last) - _DAYS.index(first)) % 7 + 1
+            days = tuple(sorted((begin + each) % 7 for each in range(length)))
+            return WarmHours(days, start, end, pods)
+    example = Text("Write for example `Mon-Fri 08:00-18:00: 4`; a day ends at 24:00.")
+    raise FormError(Text("'{hours}' are no hours of the week.", hours=name), example, (name,))
+
+
+def _write_hours(all_: tuple[WarmHours, ...]) -> dict[str, int]:
+    """Return hours as they are written; days that run over the week's end begin behind the gap."""
+    found = {}
+    for hours in all_:
+        days = set(hours.days)
+        first = next((each for each in hours.days if (each - 1) % 7 not in days), 0)
+        last = (first + len(days) - 1) % 7
+        start, end = (f"{each // 60:02d}:{each % 60:02d}" for each in (hours.start, hours.end))
+        names = dict.fromkeys(_DAYS[each].capitalize() for each in (first, last))
+        found[f"{'-'.join(names)} {start}-{end}"] = hours.pods
+    return found
+
+
+@dataclass(frozen=True)
+class Warm(Section):
+    """How many lease pods of a class stand ready ahead: in the hours named, and else ``pods``."""
+
+    pods: Annotated[Whole, Said("Outside of the hours that are named.")] = 0
+    hours: Annotated[
+        tuple[WarmHours, ...],
+        As(dict[str, Whole], _read_hours, _write_hours),
+        Said("By hours of the week, such as Mon-Fri 08:00-18:00."),
+    ] = ()
+    zone: Zone = "UTC"
 
 
 @dataclass(frozen=True)

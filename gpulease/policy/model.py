@@ -36,9 +36,8 @@ from gpulease.policy.actions import (
     Warn,
 )
 from gpulease.policy.calendar.reservation import ReservationTerms, Window
-from gpulease.policy.catalog import Device, GPUClass, Pool, TimeOuts
+from gpulease.policy.catalog import Device, Elastic, GPUClass, Pool, TimeOuts
 from gpulease.policy.forms import One, Section, Span
-from gpulease.policy.pods import Elastic
 from gpulease.policy.projects import Projects
 from gpulease.policy.states import (
     ClickRuns,

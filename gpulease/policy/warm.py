@@ -15,9 +15,9 @@ from zoneinfo import ZoneInfo
 from gpulease.policy import capacity
 from gpulease.policy.calendar.local_time import wall_clock
 from gpulease.policy.capacity.fitting import suits
+from gpulease.policy.catalog import Warm
 from gpulease.policy.limits import QUOTA
 from gpulease.policy.model import LeaseState, Snapshot
-from gpulease.policy.pods import Warm
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from zoneinfo import ZoneInfo
 
 from gpulease.policy import warm
 from gpulease.policy.calendar.local_time import instant, wall_clock
+from gpulease.policy.catalog import Warm
 from gpulease.policy.model import Lease, PolicyDocument, Snapshot
-from gpulease.policy.pods import Warm
 from gpulease.simulate.clock import Clock
 
 

@@ -9,9 +9,10 @@ from datetime import UTC, datetime
 import pytest
 
 from gpulease.policy import lifecycle
+from gpulease.policy.catalog import Elastic
 from gpulease.policy.model import Lease, LeaseState, PolicyDocument, Pool, Requeue, Snapshot, Start
 from gpulease.policy.planner import plan
-from gpulease.policy.pods import Elastic, PodAsk, Toleration
+from gpulease.policy.pods import PodAsk, Toleration
 from testcluster.cluster import Cluster
 from testcluster.kwok import LABEL, TAINT, add_nodes, remove_nodes
 from testcluster.lease_looks import shown, until

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from gpulease.errors import GPULeaseError
 from gpulease.policy import admission_check, document, lifecycle
 from gpulease.policy.capacity.growth import promised
+from gpulease.policy.catalog import Elastic
 from gpulease.policy.document.difference import differences
 from gpulease.policy.explanation.explain import explain
 from gpulease.policy.explanation.forecast import expected_start, next_starts
@@ -27,7 +28,6 @@ from gpulease.policy.model import (
     Wait,
 )
 from gpulease.policy.planner import plan
-from gpulease.policy.pods import Elastic
 from tests.policy.build import NOW, OUTS, active, at, policy, request, seen, starting
 
 GROWS = Elastic(max=4, provision_time=360.0, max_pending=2)

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from gpulease.errors import GPULeaseError
 from gpulease.policy import document
+from gpulease.policy.catalog import Warm, WarmHours
 from gpulease.policy.document.difference import differences
 from gpulease.policy.model import Device, Observed, Pool, Snapshot, Start
 from gpulease.policy.planner import plan
-from gpulease.policy.pods import Warm, WarmHours
 from gpulease.policy.warm import planned, standing
 from tests.policy.build import NOW, policy, request, starting
 

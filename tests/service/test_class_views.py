@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
+from gpulease.policy.catalog import Elastic
 from gpulease.policy.model import Device, GPUClass, Pool, Snapshot
-from gpulease.policy.pods import Elastic
 from gpulease.service.leases.class_views import on_offer
 from tests.policy.build import NOW, policy, request, starting
 

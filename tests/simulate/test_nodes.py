@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpulease.policy.catalog import Elastic
 from gpulease.policy.model import Pool
-from gpulease.policy.pods import Elastic
 from gpulease.simulate.assumptions import Assumptions
 from gpulease.simulate.table import table
 from gpulease.simulate.world import replay

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpulease.policy.pods import Warm, WarmHours
+from gpulease.policy.catalog import Warm, WarmHours
 from gpulease.simulate.world import replay
 from tests.simulate.build import cards, policy, session, trace
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Final
 
 from gpulease.policy.calendar.reservation import ReservationTerms
@@ -16,6 +15,7 @@ from gpulease.policy.pods import (
     MIGStrategy,
     PodAsk,
     Sharing,
+    Where,
     hami_whole,
     is_hami,
     resource_of,
@@ -152,21 +152,10 @@ def _ask(ask: PodAsk, max_count: int, source: Source, at: Path) -> Problems:
 
 def _asked(ask: PodAsk, max_count: int) -> Iterator[tuple[str, bool, str, str]]:
     """Yield what can be wrong within an ask: its key, whether it is wrong, sentence, next step."""
-    several, shared, where = max_count > 1, ask.kind is AskKind.SHARED, ask.where
+    several, shared = max_count > 1, ask.kind is AskKind.SHARED
+    yield from _bounds(ask.where)
     mixed = ask.kind is AskKind.MIG and ask.strategy is MIGStrategy.MIXED
     extra = ask.kind is AskKind.EXTRA and not ask.resource
-    below = Text("{key} is below {other}.", key="memory_max", other="memory_min")
-    yield (
-        "where.memory_max",
-        0 < where.memory_max < where.memory_min,
-        below,
-        Text("Exchange the two."),
-    )
-    below = Text("{key} is below {other}.", key="compute_max", other="compute_min")
-    wrong = bool(where.compute_min and where.compute_max) and _version(
-        where.compute_max
-    ) < _version(where.compute_min)
-    yield "where.compute_max", wrong, below, Text("Exchange the two.")
     yield (
         "kind",
         mixed and not ask.profile and not ask.resource,
@@ -215,6 +204,21 @@ def _asked(ask: PodAsk, max_count: int) -> Iterator[tuple[str, bool, str, str]]:
         ),
         Text("Set the class's max_count to 1, or `several_shares: true` if yours allows them."),
     )
+
+
+def _bounds(where: Where) -> Iterator[tuple[str, bool, str, str]]:
+    below = Text("{key} is below {other}.", key="memory_max", other="memory_min")
+    yield (
+        "where.memory_max",
+        0 < where.memory_max < where.memory_min,
+        below,
+        Text("Exchange the two."),
+    )
+    below = Text("{key} is below {other}.", key="compute_max", other="compute_min")
+    wrong = bool(where.compute_min and where.compute_max) and _version(
+        where.compute_max
+    ) < _version(where.compute_min)
+    yield "where.compute_max", wrong, below, Text("Exchange the two.")
 
 
 def _version(text: str) -> tuple[int, ...]:
@@ -442,16 +446,3 @@ def _department(own: Project, source: Source, at: Path) -> Problems:
                 key=key,
             )
             yield Problem((*at, key), message, Text("Give it to one of its projects."))
-
-
-def filled(own: GPUClass, pool: Pool | None, source: Source) -> GPUClass:
-    """Return a class with what follows from its pool, and from its name."""
-    title = own.title or own.name
-    if pool is None or not pool.parts:
-        return replace(own, title=title, parts=0, steps=())
-    ask, parts = own.pod, own.parts or pool.parts
-    counted = ("classes", own.name, "pod", "slot_units") in source
-    if ask is not None and is_hami(ask) and not counted and not HAMI_SPLIT % pool.parts:
-        ask = replace(ask, slot_units=HAMI_SPLIT // pool.parts)
-    steps = tuple(sorted(set(own.steps), reverse=True))
-    return replace(own, title=title, pod=ask, parts=parts, card_parts=pool.parts, steps=steps)

@@ -46,7 +46,7 @@ from gpulease.policy.document.source import (
 )
 from gpulease.policy.forms import Duration, Line, Lines, Said, Section, named
 from gpulease.policy.model import Device, GPUClass, Limits, PolicyDocument, Pool, TimeOuts
-from gpulease.policy.pods import AskKind, PodAsk, ask_for
+from gpulease.policy.pods import HAMI_SPLIT, AskKind, PodAsk, ask_for, is_hami
 from gpulease.policy.projects import Project, Projects, Shares
 from gpulease.policy.states import ClickRuns, EvidenceLevel
 from gpulease.texts import Text
@@ -136,9 +136,7 @@ def _read(text: str) -> tuple[PolicyDocument | None, tuple[Finding, ...]]:
     document = None
     if shape is not None:
         pools = {each.name: each for each in shape.pools}
-        classes = tuple(
-            fitting.filled(each, pools.get(each.pool), source) for each in shape.classes
-        )
+        classes = tuple(_filled(each, pools.get(each.pool), source) for each in shape.classes)
         document = _document(shape, classes)
         source.problems += _problems(document, shape, source)
     found = {source.finding(each) for each in source.problems}
@@ -181,6 +179,19 @@ def _people(project: Any) -> Any:
         name: {**members, **own} if isinstance(own, dict) else own for name, own in people.items()
     }
     return {**project, "people": found}
+
+
+def _filled(own: GPUClass, pool: Pool | None, source: Source) -> GPUClass:
+    """Return a class with what follows from its pool, and from its name."""
+    title = own.title or own.name
+    if pool is None or not pool.parts:
+        return replace(own, title=title, parts=0, steps=())
+    ask, parts = own.pod, own.parts or pool.parts
+    counted = ("classes", own.name, "pod", "slot_units") in source
+    if ask is not None and is_hami(ask) and not counted and not HAMI_SPLIT % pool.parts:
+        ask = replace(ask, slot_units=HAMI_SPLIT // pool.parts)
+    steps = tuple(sorted(set(own.steps), reverse=True))
+    return replace(own, title=title, pod=ask, parts=parts, card_parts=pool.parts, steps=steps)
 
 
 def _document(shape: Document, classes: tuple[GPUClass, ...]) -> PolicyDocument:

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from gpulease.policy import gpu_fractions
+from gpulease.policy.catalog import Elastic
 from gpulease.policy.explanation import admin_words, reasons
 from gpulease.policy.explanation.part_words import OF_PARTS
 from gpulease.policy.explanation.refusals import REFUSALS
@@ -25,7 +26,6 @@ from gpulease.policy.model import (
     Shape,
     TimeOuts,
 )
-from gpulease.policy.pods import Elastic
 from gpulease.policy.units import say_duration
 from gpulease.texts import Text, counted, joined
 

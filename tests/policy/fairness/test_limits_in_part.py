@@ -9,12 +9,13 @@ from hypothesis import strategies as st
 from gpulease.errors import GPULeaseError
 from gpulease.policy.admission_check import answer, check
 from gpulease.policy.capacity import cards as dividing
+from gpulease.policy.catalog import Elastic
 from gpulease.policy.gpu_fractions import Ask
 from gpulease.policy.lifecycle import apply
 from gpulease.policy.limits import Limits
 from gpulease.policy.model import Device, GPUClass, Pool, Start, Warn
 from gpulease.policy.planner import plan
-from gpulease.policy.pods import ClusterQueue, Elastic, PodAsk, QueueEngine
+from gpulease.policy.pods import ClusterQueue, PodAsk, QueueEngine
 from gpulease.policy.projects import Share
 from tests.policy.build import NOW, OUTS, busy, cards, idle, snapshot, warned
 from tests.policy.fairness.build import asks, holds, limited, project, shared

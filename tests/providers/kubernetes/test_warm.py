@@ -7,8 +7,9 @@ from types import SimpleNamespace
 import pytest
 
 from gpulease import labels, protocol
+from gpulease.policy.catalog import Warm
 from gpulease.policy.model import Device, GPUClass, LeaseState
-from gpulease.policy.pods import PodAsk, Warm
+from gpulease.policy.pods import PodAsk
 from gpulease.policy.warm import Standing
 from gpulease.providers.kubernetes.api.client import ForbiddenError, NotFoundError, UnavailableError
 from gpulease.providers.kubernetes.api.limiter import Limiter
