@@ -1,6 +1,8 @@
 """The policy document: what is read, what is refused and where, and the way back to text."""
 
 import re
+import subprocess
+import sys
 from dataclasses import replace
 from datetime import timedelta
 
@@ -252,3 +254,12 @@ def test_every_time_out_can_be_planned_with_at_its_bound(name):
         assert NOW + timedelta(seconds=value) > NOW
     else:
         assert "at most" in findings[0].message or "shorter" in findings[0].message
+
+
+def test_the_node_agent_loads_the_nouns_without_what_reads_the_document():
+    code = (
+        "import sys, gpulease.gpus.agent.command\n"
+        "print(*{'pydantic', 'dateutil', 'yaml', 'gpulease.policy.document'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "\n"

@@ -10,14 +10,14 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, time
 from itertools import chain, takewhile
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from zoneinfo import ZoneInfo
-
-from dateutil.relativedelta import relativedelta
-from dateutil.rrule import rrule, rrulestr
 
 from gpulease.errors import GPULeaseError
 from gpulease.policy.calendar.local_time import wall_clock
+
+if TYPE_CHECKING:
+    from dateutil.rrule import rrule
 
 #: A repetition is cut to so many months from the present, or from a later start ...
 MAX_MONTHS: Final = 18
@@ -83,6 +83,8 @@ def dates(
     """
     if not rule:
         return [start], False
+    from dateutil.relativedelta import relativedelta
+
     limit = max(start, now) + relativedelta(months=MAX_MONTHS)
     read, until = _read(rule, start), _until(rule, zone)
     last = limit if until is None else min(until, limit)
@@ -118,6 +120,8 @@ def _counts_beyond(rule: str, found: int) -> bool:
 
 
 def _read(rule: str, start: datetime) -> rrule:
+    from dateutil.rrule import rrule, rrulestr  # node agents, which expand nothing, have none
+
     plain = ";".join(part for part in rule.split(";") if not part.startswith("UNTIL="))
     try:
         found = rrulestr(plain, dtstart=start)
