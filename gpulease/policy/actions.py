@@ -1,7 +1,6 @@
 """What a plan says is to be done: one frozen dataclass for each kind of step.
 
-Owns their shapes.  What each changes in a lease's record is ``lifecycle``'s; when each comes is the
-planner's.
+``lifecycle`` applies them to a lease's record; the planner decides when each comes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What an ask becomes: the same lease again, a new request, or a refusal.
 
-Owns that a repeated ask is the same ask, that an ask calls a drain off where nobody waits, and
-what is refused at the door.  Refuses to know who may ask: that is the service's to prove.
+A repeated ask is the same ask, and an ask cancels a drain where nobody waits.  The service has
+checked before who may ask.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What projects and people have left to spend, and whose budget is used up.
 
-Charged is from *active* to the start of *draining*, at the price of the grant.  Owns the sums and
-the rules at zero; what was charged before is passed in.  Refuses to store anything.
+Charged is from *active* to the start of *draining*, at the price of the grant.  What was
+charged before is passed in.
 """
 
 from __future__ import annotations

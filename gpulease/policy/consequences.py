@@ -1,6 +1,6 @@
 """What another policy would do at once, to whom: the same snapshot planned under both.
 
-Owns the sentences about running leases and waiting requests.  What it means for everybody later
+These are sentences about running leases and waiting requests.  What it means for everybody later
 is ``explanation.audience``.
 """
 

@@ -1,7 +1,7 @@
 """Parts of a card: how people write them, and what an ask for one is.
 
-Owns that a GPU of a class which is a part of a card is asked for, shown and named as one GPU, with
-its percent; all else counts its parts, as it counts devices.
+People ask for a part of a card as one GPU, and see it as one with its percent.  All other code
+counts its parts, as it counts devices.
 """
 
 from __future__ import annotations

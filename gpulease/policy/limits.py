@@ -1,7 +1,7 @@
 """What beside capacity keeps a request waiting: limits, budgets, quotas, a server that starts.
 
-Owns the counting of what each server, person and project holds, and what a plan grants on top; and
-the refusal of what limits would keep waiting for ever.  Refuses to know devices.
+It counts what each server, person and project holds, and what a plan grants on top.  Requests that
+limits would keep waiting for ever are refused.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 A plan asks the same questions for each of hundreds of leases: which device is this, who holds what.
 A snapshot never changes, so an answer holds as long as it does; its devices stay the same from one
-to the next while nothing is heard of them.  Owns the keeping; refuses to keep what depends on
-anything else.
+to the next while nothing is heard of them.  What depends on anything else is
+not kept.
 """
 
 from __future__ import annotations

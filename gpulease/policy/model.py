@@ -1,6 +1,5 @@
 """The nouns that policy decides about, as frozen dataclasses.
 
-Owns their shapes and nothing else: who stores them is ``store``, who shows them is ``service``.
 All times are timezone-aware UTC datetimes, all durations are seconds, all sizes are bytes.
 
 A *request* and the *lease* it becomes are one record, ``Lease``: it begins ``queued`` and ends

@@ -1,6 +1,7 @@
 """What a request demands of its devices beyond their class: ``memory>=20GiB, cc>=8.0, ecc``.
 
-Owns how it is written and when a device meets it.  What is not known of a device it does not have.
+Here is how it is written and when a device meets it.  What is not known of a device it does not
+have.
 """
 
 from __future__ import annotations

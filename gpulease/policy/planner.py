@@ -1,7 +1,8 @@
 """The plan: one snapshot in, a list of actions out.
 
-Owns the order of the steps; each step has a layer of its own.  Pure, deterministic, and independent
-of the order in which the snapshot lists things; each lease gets at most one action a plan.
+Here is the order of the steps; each step has a layer of its own.  Pure, deterministic, and
+independent of the order in which the snapshot lists things; each lease gets at most one action a
+plan.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Who waits and who holds, first come first.
 
-Refuses to know devices, and whose turn it is where projects share them (``fairness``).
+Where projects share devices, ``fairness`` decides whose turn it is.
 """
 
 from __future__ import annotations

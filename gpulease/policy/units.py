@@ -1,6 +1,6 @@
 """Durations and sizes as people write them: ``5m``, ``1h30m``, ``90s``, ``24GiB``.
 
-Owns both directions.  ``ValueError`` carries a sentence that may be shown.
+``ValueError`` carries a sentence that may be shown.
 """
 
 from __future__ import annotations

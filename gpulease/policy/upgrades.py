@@ -1,6 +1,6 @@
 """What of a lease's wish is free by now: the class that was asked for, or more devices of its own.
 
-Owns when a lease may become what was asked for.  It is admitted by the very rules of everybody, as
+It is admitted by the very rules of everybody, as
 if it were asked for anew and with its own devices kept for it; nobody leaves for a wish, and it is
 never granted by itself, for the lease is drained for it: its holder has to say so.
 """

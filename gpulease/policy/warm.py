@@ -1,6 +1,6 @@
 """Lease pods that stand ready ahead: how many of each class there should be now.
 
-Owns that number.  A pod that stands ready holds a device that counts as free: it goes as soon as
+A pod that stands ready holds a device that counts as free: it goes as soon as
 somebody else needs the device, so it is never reckoned with as a lease is.
 """
 

@@ -1,7 +1,7 @@
 """Grants what is free, in the order of turns.
 
-Owns who of the waiting gets which free device in this plan, and why the others wait.  It is
-work-conserving: a request under its limits that fits what is free and not held never waits.
+It decides which waiting request gets which free device in this plan, and why the others wait.  It
+is work-conserving: a request under its limits that fits what is free and not held never waits.
 
 Of a long queue only the beginning is gone through one by one.  Free devices and open seats only
 become fewer while a plan is made, so requests that want the same are of one *kind*: where one of

@@ -1,7 +1,7 @@
 """What is free but kept for somebody.
 
-Owns the claims of those for whom devices were given up, and when a request for several devices
-holds what comes free until it has them all.
+Devices are held for those for whom they were given up.  A request for several devices holds what
+comes free until it has them all.
 """
 
 from __future__ import annotations

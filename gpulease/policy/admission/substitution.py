@@ -1,8 +1,7 @@
 """Serves a request by another class when its own is full.
 
-Owns the order of fall-backs: those of the class the request asks for, one after the other, and no
-further.  Whoever asks for that class itself comes first, and nobody is asked to leave for a
-fall-back.  Refuses to know why the request waits.
+A request gets the fall-backs of the class that it asks for, one after the other, and no further.
+Whoever asks for that class itself comes first, and nobody is asked to leave for a fall-back.
 """
 
 from __future__ import annotations

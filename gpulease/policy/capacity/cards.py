@@ -1,6 +1,6 @@
 """The parts of a card: their names are the card's own and a number.
 
-Owns the names and the dividing; which cards are divided is the policy's.
+The policy says which cards are divided.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What is there, what is free and what comes free by itself.
 
-Owns the reading of capacity.  For whom something is kept is ``admission.holds``'s.
+For whom a device is kept, ``admission.holds`` says.
 """
 
 from __future__ import annotations

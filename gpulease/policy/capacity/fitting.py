@@ -1,9 +1,9 @@
 """Which devices can serve a request together.
 
-Owns four rules: a device serves the classes that it can serve, the devices of one request stand in
+Four rules: a device serves the classes that it can serve, the devices of one request stand in
 one place (of one that asks for several nodes, each node's equal part does), of those that would
 do the least versatile are taken, and no whole card is opened for a part while another one has room
-for it.  A place is a node, or the card that devices are parts of.  Refuses to know what is free,
+for it.  A place is a node, or the card that devices are parts of.  It does not know what is free,
 and for whom.
 """
 

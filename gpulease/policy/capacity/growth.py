@@ -1,7 +1,7 @@
 """Capacity that is not there yet: pools to which nodes are added when lease pods wait for them.
 
-Owns who waits for a node, and how many more may.  What will come is promised to nobody: it counts
-once it is there.
+Here is who waits for a node, and how many more may.  What will come is promised to nobody: it
+counts once it is there.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The policy document: YAML in, ``PolicyDocument`` or findings with line numbers out.
 
-Owns the document's form.  Every key is optional but ``pools`` and ``classes``::
+Every key is optional but ``pools`` and ``classes``::
 
     default_class: t4
     pools:

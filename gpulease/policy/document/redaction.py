@@ -1,6 +1,6 @@
 """What of the policy concerns one person: what is on offer to them, and by which rules.
 
-Refuses to say who somebody is: the caller names their groups, and those that they teach.
+The caller names the groups of the person, and those that they teach.
 """
 
 from __future__ import annotations

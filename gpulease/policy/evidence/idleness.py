@@ -1,7 +1,7 @@
 """From raw evidence to a verdict, and how long it has counted.
 
-Owns the rule by which a lease is *busy*, *quiet*, *idle* or *unknown*, and the two counters that
-run against the time-outs.  Refuses to end anything: that is ``planner``'s.
+The rule by which a lease is *busy*, *quiet*, *idle* or *unknown*, and the two counters that
+run against the time-outs.  ``planner`` ends leases by it.
 
 The rule, first match wins, over the window of the last ``WINDOW`` seconds:
 

@@ -1,8 +1,8 @@
 """Which devices nobody is given, and for how long, from the faults that they reported.
 
-Owns the rules on faults: which are the application's own, which end a device's service for good,
+The rules on faults: which are the application's own, which end a device's service for good,
 and how long a device stays out after one that passed (its probation, doubled with each repeat).
-Refuses to know who reads the faults and where the device is.
+Who reads the faults, and where the device is, does not matter here.
 """
 
 from __future__ import annotations

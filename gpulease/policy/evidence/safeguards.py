@@ -1,7 +1,7 @@
 """What a lease may take of a card that it shares: the memory of its class, and more while it harms
 nobody.
 
-Owns the two rules.  *Beyond its share* is a lease that holds more memory than its class has, by
+Two rules.  *Beyond its share* is a lease that holds more memory than its class has, by
 more than a slack.  *It harms* when what is left of the card is less than what the other leases
 there have not taken of their own shares; of several that are beyond theirs the one that is furthest
 beyond does.  Compute is no matter of these rules: cards are shared in turns, or MPS and MIG bound

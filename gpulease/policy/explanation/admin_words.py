@@ -1,6 +1,6 @@
 """What admins are told: the way on with somebody's lease, and alerts.
 
-Owns the catalogue, by code; the codes are those of ``reasons``.  ``{name}`` are numbers that
+A catalogue by code; the codes are those of ``reasons``.  ``{name}`` are numbers that
 ``explain`` fills in.
 """
 

@@ -1,7 +1,7 @@
 """What another policy document means for whom, in sentences.
 
-Owns what people feel: what they may ask for, when a GPU leaves, what they and their project may
-hold and spend.  Every member that differs, felt or not, stands in ``document.difference``.
+It names what people notice: what they may ask for, when a GPU leaves, what they and their project
+may hold and spend.  Every member that differs, felt or not, stands in ``document.difference``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Says to a person what is happening to a lease, why, what comes next and what they can do.
 
-Owns the choice of words for each state and reason; the words stand in ``reasons``.  Sentences hold
+It chooses the words for each state and reason; the words stand in ``reasons``.  Sentences hold
 instants and time-outs but no running counts, for a page shows them longer than a second.
 """
 

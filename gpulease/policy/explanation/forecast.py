@@ -1,7 +1,7 @@
 """Where a request stands in its queue and when it may start.
 
-Owns the estimate from the ends, time-outs and observed lengths of present leases.  It rather says
-nothing than guesses: ``None`` is unknown.  Refuses to promise: the plan decides.
+The estimate uses the ends, time-outs and observed lengths of present leases.  ``None`` is unknown:
+it does not guess, and it promises nothing.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Every reason code with its words.
 
-Owns the catalogue: for each code a sentence and what to do next.  ``{name}`` are numbers that
+The catalogue has for each code a sentence and what to do next.  ``{name}`` are numbers that
 ``explain`` fills in.  A code that is not here must not be used (a test compares).
 """
 

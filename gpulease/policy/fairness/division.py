@@ -1,6 +1,6 @@
 """Divides the units of a pool among siblings: what is guaranteed first, then the rest by weight.
 
-Owns the formula and its rounding.  Each sibling gets ``min(guarantee, demand)``; what is left goes
+Each sibling gets ``min(guarantee, demand)``; what is left goes
 by weight, capped by demand; who weighs nothing gets what nobody else wants.
 
 The rounding is house monotone: units are handed out one after the other in an order that does not

@@ -1,8 +1,8 @@
 """How each department, project and person stands in each pool: what they hold, want and may have.
 
-Owns what of a snapshot counts in the tree (``tree``).  A lease that leaves for certain is not held
-any more; one that starts is.  Seats of reservations stand outside: their units are taken off the
-pool, and off what is guaranteed to their own project, which covers its reservation first.
+It says what of a snapshot counts in the tree (``tree``).  A lease that leaves for certain is not
+held any more; one that starts is.  Seats of reservations stand outside: their units are taken off
+the pool, and off what is guaranteed to their own project, which covers its reservation first.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The tree of departments, projects and people in one pool, and what each of them may have.
 
-Owns the counting of what is held, wanted and used, and the shares that follow.  Refuses to know
-snapshots: ``standing`` says what counts.
+It counts what is held, wanted and used, and computes the shares.  ``standing`` says what of a
+snapshot counts.
 """
 
 from __future__ import annotations

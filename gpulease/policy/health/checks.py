@@ -1,6 +1,6 @@
 """What happened to leases by itself: they connected, failed to start, died, lost their device.
 
-Owns the reactions to what the provider shows; the first step of every plan.  Refuses to judge use.
+The first step of every plan reacts to what the provider shows.  Use is not judged here.
 """
 
 from __future__ import annotations

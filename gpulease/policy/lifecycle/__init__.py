@@ -1,8 +1,7 @@
 """The one table of a lease's life, and the pure functions that move a lease through it.
 
-Owns which state may follow which and for which reasons (``table``), and what each step changes in
-the record: the planner's (``actions``) and a person's or a server's (``user_transitions``).
-Refuses to decide *whether* a step is taken (``planner`` and people do) and to perform or store it.
+``table`` says which state may follow which and for which reasons.  ``actions`` has what each step
+of the planner changes in the record, ``user_transitions`` what people and servers change.
 
 Every function returns a new ``Lease`` whose ``version`` is one higher; a step that the table does
 not allow raises ``GPULeaseError`` with reason ``not_possible_now`` and status 409.

@@ -1,6 +1,6 @@
 """What each action of the planner changes in a lease's record.
 
-Refuses to say which action comes when: the planner's rules do.
+The planner's rules decide which action comes when.
 """
 
 from __future__ import annotations

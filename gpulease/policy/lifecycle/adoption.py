@@ -1,6 +1,6 @@
 """Takes in leases that run although the store does not know them: it was restored from a backup.
 
-Owns what such a lease becomes: it goes on for an hour at least, so that a restored backup does not
+Such a lease goes on for an hour at least, so that a restored backup does not
 end a class's work, and an admin is told.  Pure.
 """
 

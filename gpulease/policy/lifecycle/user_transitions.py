@@ -1,7 +1,7 @@
 """Transitions that a person or the notebook server asks for, as the planner asks for its own.
 
-Owns who may say what in which state, and what is only noted: that the person is there, that the
-server is up, what a drain left behind.
+It says who may do what in which state.  Some things are only noted: that the person is there, that
+the server is up, what a drain left behind.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Takes idle leases back, for somebody or for nobody, and ends leases whose time is over.
 
-Owns when a lease is warned, cleared, drained, resumed and ended.  Refuses to know how evidence
-became a verdict (``idleness``) and whom a lease is taken for (``nominations``).
+It decides when a lease is warned, cleared, drained, resumed and ended.  Verdicts come from
+``idleness``; for whom a lease is taken, ``preemption_targets`` says.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Takes back what projects borrow: who may reclaim from whom, and which lease goes.
 
-Owns the two rules, both looked at where the two sides' branches of the tree part.  *Guarantee*: a
+There are two rules, both applied where the two sides' branches of the tree part.  *Guarantee*: a
 request that stays within what is guaranteed on its side takes from a side that holds more than is
 guaranteed to it.  *Fairness*: one that stays within its share takes from a side that keeps its
 share, where one of the two is a whole unit off its target; so nothing moves to and fro.  What a

@@ -1,7 +1,7 @@
 """Whom each leaving lease is taken for, and which idle leases are asked to leave for somebody.
 
-Owns the pairing of requests that lack a device with leases that leave or could leave, in this
-order: what leaves anyway, what is idle, what is held over quota (``over_quota``).
+It pairs requests that lack a device with leases that leave or could leave, in this order: what
+leaves anyway, what is idle, what is held over quota (``over_quota``).
 """
 
 from __future__ import annotations

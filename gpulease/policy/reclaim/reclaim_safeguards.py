@@ -1,6 +1,6 @@
 """When what is seen is not trusted: nothing is reclaimed on the word of a broken monitoring.
 
-Owns the signs of that (many leases turn idle at once, nothing is heard, others take what was
+The signs of that are here (many leases turn idle at once, nothing is heard, others take what was
 granted) and what an admin is told of them.
 """
 

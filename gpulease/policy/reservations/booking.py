@@ -1,7 +1,7 @@
 """May this be reserved, does it fit, and what would fit instead.
 
-Owns the order of the questions: what is asked for, what the site allows, what is free.  A refusal
-names the first thing in the way and the nearest window that fits.
+It checks what is asked for, then what the site allows, then what is free.  A refusal names the
+first thing in the way and the nearest window that fits.
 """
 
 from __future__ import annotations
