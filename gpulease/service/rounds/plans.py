@@ -58,7 +58,7 @@ class Plans:
             return None
         try:
             leases = {name: asdict(each) for name, each in decisions(snapshot, actions).items()}
-            plan = {"wait_spread": snapshot.wait_spread, "leases": leases}
+            plan: dict[str, Any] = {"wait_spread": snapshot.wait_spread, "leases": leases}
             site, devices = self._site, devices_to_json(snapshot.devices)
             if site is None or not site.holds(snapshot, devices):
                 site = Site(snapshot.policy, devices, snapshot.now)
