@@ -1,4 +1,4 @@
-"""What whoever switches sides asks of an engine, and what it gets.
+"""The calls of a switch between the sides, and what an engine answers.
 
 An engine holds one side's namespace.  A switch is ``pack`` on one side, ``stage`` and ``commit`` on
 the other one, then ``acknowledge`` on the first; ``abandon`` leaves both as they were.

@@ -14,14 +14,13 @@ import pickle
 import re
 import types
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import xxhash
-
 from gpulease.transfer.libraries import library
 from gpulease.transfer.refuse import RefusedError
+from gpulease.transfer.values.kinds.hashing import buffer_digest, combine
 from gpulease.transfer.values.names.analysis import SUBCLASSES, code_use
 
 from . import classes
@@ -121,13 +120,6 @@ class Component:
                     return None
                 found |= use.reads | use.writes
         return found
-
-
-def digest_of(stream: bytes, buffers: Iterable[Any]) -> bytes:
-    """Return the digest of a component as it is packed."""
-    each = [xxhash.xxh3_128_digest(stream)]
-    each += [xxhash.xxh3_128_digest(buffer.raw()) for buffer in buffers]
-    return each[0] if len(each) == 1 else xxhash.xxh3_128_digest(b"".join(each))
 
 
 class Survey:
@@ -246,7 +238,8 @@ class Survey:
         component.index = {key: index for key, (index, _) in memo.items()}
         component.ids = {key for key, obj in component.members.items() if self._can_change(obj)}
         component.ids.update(pickler.kept_spaces)
-        component.digest = digest_of(component.stream, buffers)
+        parts = (buffer_digest(buffer.raw()) for buffer in buffers)
+        component.digest = combine([component.stream, *parts])
 
     def _can_change(self, obj: Any) -> bool:
         """Say whether it can be seen which object this is, and what is in it can change."""
