@@ -85,6 +85,18 @@ def test_where_the_side_that_lets_go_never_had_it_it_runs_in_the_next_switch(
     assert sorted(ran(tmp_path / "log")) == sorted(expected)
 
 
+def test_what_comes_after_its_name_was_deleted_is_a_copy(new_pair, tmp_path):
+    pair = new_pair(settings={"small_bytes": -1, "eager_bytes": -1})
+    pair.attach()
+    pair.home(CLASS.format(path=str(tmp_path / "log")))
+    pair.gpu("t = T('a'); t.other = T('b'); u = t.other")
+    pair.home("del t")
+    assert pair.side.drain(60).done  # the variables' one group comes without a cell
+    pair.gpu("globals()")
+    pair.home("globals()")
+    assert ran(tmp_path / "log") == "a"
+
+
 def test_what_another_thread_lets_go_of_meanwhile_has_its_own():
     ran = []
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from gpulease.errors import GPULeaseError
 from gpulease.transfer.api import Note
+from gpulease.transfer.values.given_up import quietly
 from gpulease.transfer.values.groups import names_of
 from gpulease.transfer.values.names.analysis import Use
 from gpulease.transfer.values.packing.ledger import Absent
@@ -100,6 +101,7 @@ class Arrivals:
 
     # ---- committing (main thread)
 
+    @quietly()
     def commit_staged(self) -> bool:
         """Commit what is staged; True if there was something."""
         any_done = False

@@ -313,7 +313,6 @@ class HomeSide:
         self._dirty = True
         self.unavailable.conflicts.wrote_beside()
 
-    @quietly()
     def commit_pending(self) -> bool:
         """Commit what is staged (main thread, between cells); True if there was something."""
         return self.arrivals.commit_staged()

@@ -384,6 +384,8 @@ class Side:
                 self.on_remove(name, self.ns[name])
         dropped = [*removed, *deleted]
         given_up.alone(self._inside(incoming.superseded))
+        for loaded in staging.loaded.values():  # one that is not bound is dropped as a copy
+            given_up.share(self._inside(loaded.names, loaded.names))
         bound = commit(staging, self.ns, dropped, lasting=self.lasting, may_bind=may_bind)
         self.ledger.differ_with_units((*removed, *deleted))
         arrived = {name for loaded in staging.loaded.values() for name in loaded.names}
@@ -406,11 +408,11 @@ class Side:
             self.state.apply(incoming.state)
         return set(bound)
 
-    def _inside(self, names: Collection[str]) -> list[Any]:
+    def _inside(self, names: Collection[str], values: Mapping[str, Any] | None = None) -> list[Any]:
         """Return what these names lead to, where a class with a ``__del__`` was met."""
         if not names or not given_up.is_needed():
             return []
-        groups = self.survey_roots(names, ()).groups
+        groups = self.survey_roots(names, (), values).groups
         return [obj for group in groups for obj in group.inner.values()]
 
     def _lend(self, staging: Staging, incoming: Incoming, dropped: Iterable[str]) -> None:
