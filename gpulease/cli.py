@@ -178,9 +178,9 @@ def _add_uninstall(commands: Commands) -> None:
     parser = commands.add_parser(
         "uninstall",
         help="take everything of gpulease out of a Kubernetes cluster",
-        description="Removes what helm-values put into the cluster, running leases among it, with"
-        " the rights of a cluster's admin. The hub, its servers and all homes stay. Without --yes"
-        " it only says what would go.",
+        description="Removes what bears gpulease's label in any namespace, running leases among it,"
+        " with the rights of a cluster's admin. Run `helm uninstall gpulease` first. The hub,"
+        " its servers and all homes stay. Without --yes it only says what would go.",
     )
     uninstall.add_arguments(parser)
     parser.set_defaults(run=uninstall.run)

@@ -1,7 +1,7 @@
 """A hub on Kubernetes without the Zero to JupyterHub chart: copy it and change it.
 
-With the chart take `helm-values/values-z2jh.yaml` instead. The manifests of the lease service, the
-node agent, their rights and policies are in `helm-values`; docs/kubernetes.md goes through it all.
+With the hub's chart take the values that gpulease's chart prints instead. Lease service, node
+agents, their rights and policies are in gpulease's chart; docs/install-kubernetes.md installs it.
 """
 
 import os

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import yaml
-
 from testcluster.api import Api, Object
 from testcluster.cluster import Cluster
 from testcluster.devices import card
 from testcluster.images import SERVICE_IMAGE
+from testcluster.own_chart import render
 from tests.gpus import stand_in
 
 #: Builds of this checkout, beside those that other tests run.
 TAG = "agent"
 ACCOUNT = "gpulease-agent"
-SHIPPED = Path(__file__).parents[1] / "helm-values" / "agent" / "agent.yaml"
 MIG = tuple(f"MIG-{n:08x}-0000-4000-8000-000000000000" for n in range(2))
 
 
@@ -37,8 +35,10 @@ def agent_pod(cluster: Cluster, namespace: str, url: str, driver: Path) -> Objec
     Only what this cluster has elsewhere differs: the image, the kubelet's directory, no TLS, and
     the driver: a stand-in from the host in place of the runtime class.
     """
-    shipped = list(yaml.safe_load_all(SHIPPED.read_text(encoding="utf-8")))
-    account, settings, daemons = shipped
+    agent = {each["kind"]: each for path, each in render() if path == "agent/agent.yaml"}
+    account, settings, daemons = (
+        agent[kind] for kind in ("ServiceAccount", "ConfigMap", "DaemonSet")
+    )
     for each in (account, settings):
         each["metadata"]["namespace"] = namespace
         each.setdefault("data", {})
@@ -52,7 +52,6 @@ def agent_pod(cluster: Cluster, namespace: str, url: str, driver: Path) -> Objec
     container["image"] = f"{SERVICE_IMAGE.rpartition(':')[0]}:{TAG}"
     container["imagePullPolicy"] = "Never"
     container["command"] = ["gpulease"]
-    container["args"] += ["--plain-http"]
     container["env"] += [
         {"name": "LD_LIBRARY_PATH", "value": "/driver/library"},
         {"name": "NVML_STAND_IN", "value": "/driver/state"},

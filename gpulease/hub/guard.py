@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from gpulease.hub import gpu_names, guard_list, guard_places
+from gpulease.hub import gpu_names, guard_places
 from gpulease.hub.guard_list import CONTAINERS
 from gpulease.hub.guard_shape import Part, Path, Rules, items, mapping, text
 
@@ -86,9 +86,9 @@ RULES: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "not_listed": (
         "It is not among what a server without a GPU may have.",
-        "If it leads to no GPU, allow it: `c.GPULeaseSpawner.gpulease_allow += [{line!r}]` in the"
-        " hub's configuration, and {pattern} in `allow` of the admission policy gpulease-no-gpu,"
-        " where it is installed. `gpulease doctor --hub` prints both for all profiles.",
+        "If it leads to no GPU, allow it: add {line!r} to `servers.allow` of gpulease's chart, or"
+        " to `c.GPULeaseSpawner.gpulease_allow` without it. `gpulease doctor --hub` prints the"
+        " lines of all profiles.",
     ),
 }
 
@@ -200,8 +200,7 @@ def inspect_namespace_labels(labels: Mapping[str, str]) -> tuple[Finding, ...]:
 def _finding(rule: str, place: Part, allow: str = "") -> Finding:
     why, next_step = RULES[rule]
     if allow:
-        pattern = guard_list.expression([allow])
-        next_step = next_step.format(line=allow, pattern=f"r'{pattern}'")
+        next_step = next_step.format(line=allow)
     return Finding(rule, place.path, place.what, why, next_step, place.instead, allow)
 
 

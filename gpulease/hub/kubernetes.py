@@ -136,8 +136,9 @@ class GPULeaseSpawner(GPULeaseSpawnerMixin, KubeSpawner):
             )
         except FurnishError as error:
             self.log.error(  # noqa: TRY400 - the sentence says it all
-                "No GPU lease can start in namespace %s: %s Apply helm-values/user-namespaces and"
-                " look with `gpulease doctor`; the next start of the server tries again.",
+                "No GPU lease can start in namespace %s: %s Set userNamespaces.enabled in"
+                " gpulease's chart and look with `gpulease doctor`; the next start of the server"
+                " tries again.",
                 self.namespace,
                 error,
             )

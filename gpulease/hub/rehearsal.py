@@ -7,6 +7,7 @@ would, hooks included.  Starts nothing and asks no cluster.
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +17,6 @@ from traitlets.config import Config
 from traitlets.config.loader import PyFileConfigLoader
 
 from gpulease.errors import GPULeaseError
-from gpulease.hub import guard_list
 from gpulease.hub.guard import Finding
 
 #: For whom the pods are built; in lines it stands for every user.
@@ -194,11 +194,11 @@ def told(rehearsed: Iterable[Rehearsed]) -> list[str]:
         if not each.refused:
             missing |= dict.fromkeys(each.missing)
             policy |= dict.fromkeys(each.policy)
+    if lines := missing | policy:
+        report += ["", "Allow in the values of gpulease's chart, if none of it leads to a GPU:"]
+        report += ["servers:", "  allow:", *(f"    - {json.dumps(line)}" for line in lines)]
     if missing:
         listed = "".join(f"\n    {line!r}," for line in missing)
-        report += ["", "Allow in the hub's configuration, if none of it leads to a GPU:"]
+        report += ["", "Without the chart, in the hub's configuration:"]
         report += [f"c.GPULeaseSpawner.gpulease_allow += [{listed}\n]"]
-    if policy:
-        report += ["", "Allow in helm-values/admission/gpu-asks.yaml, as the variable `allow`:"]
-        report += [f"r'{guard_list.expression(policy)}'"]
     return report

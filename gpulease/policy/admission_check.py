@@ -226,7 +226,7 @@ def _check_nodes(ask: Ask, gpu_class: GPUClass, snapshot: Snapshot) -> None:
             "bad_nodes",
             "The GPUs of one request are of one machine here.",
             next_step="Ask for several GPUs without --nodes: --count 4. On Kubernetes an admin can"
-            " allow several nodes: helm-values/several-nodes.",
+            " allow several nodes: severalNodes.enabled of gpulease's chart.",
             numbers=numbers,
             status=422,
         )

@@ -10,12 +10,11 @@ import base64
 import contextlib
 import os
 import secrets
-import shutil
 import ssl
 import subprocess
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -80,8 +79,7 @@ class ChartSite(Site):
         install: chart.Install,
         *,
         address: str = NODE_ADDRESS,
-        ours: Path = chart.VALUES,
-        environment: Mapping[str, str] | None = None,
+        ours: str = "",
     ) -> None:
         """Render an install.
 
@@ -91,17 +89,22 @@ class ChartSite(Site):
             install: which.
             address: of the node; several hubs have the same ports, each at one of its own (a hub
                 that is alone is at every address, and its culler calls it at localhost).
-            ours: the values that gpulease ships, or this site's copy of them.
-            environment: further variables of the service, which has several hubs then.
+            ours: the values that gpulease's chart printed for this hub, where another release of
+                it is the first one's.
         """
         ports = Ports(public=_HTTP, hub=8081, proxy=8001, service=9980, agent=0)
         super().__init__(cluster, Settings(directory, ports, secrets.token_hex(32), ""))
-        self.install, self.address, self._more = install, address, dict(environment or {})
+        self.install, self.address = install, address
         chosen = values(install)
-        if environment is not None or address != NODE_ADDRESS:  # one of several
+        if "furtherHubs" in install.given or address != NODE_ADDRESS:  # one of several
             here = f'c.JupyterHub.hub_bind_url = "http://{address}:8081"'
             chosen["hub"]["extraConfig"] = {"zz-here": here}
         self.objects = chart.render(install, chosen, ours)
+        self.values = {
+            **install.ours,
+            "secrets": {"token": self.settings.hub_token},
+            "service": {"database": {"url": f"sqlite:///{directory}/own.sqlite"}},
+        }
         self.encrypted = any(
             port.get("name") == "https"
             for each in self.objects
@@ -109,7 +112,6 @@ class ChartSite(Site):
             for port in each["spec"]["ports"]
         )
         self.base = str(install.values.get("hub", {}).get("baseUrl", "/")).rstrip("/") + "/"
-        self.shipped = directory / "helm-values"
 
     @property
     def url(self) -> str:
@@ -124,18 +126,12 @@ class ChartSite(Site):
         """Return where somebody's servers and leases run."""
         return f"jupyter-{user}" if self.install.servers else self.install.namespace
 
-    def edit(self) -> None:
-        """Copy our manifests and change them as the documentation says."""
-        shutil.copytree(shipped.SHIPPED, self.shipped)
-        for command in self.install.edits:
-            subprocess.run(["sh", "-ec", command], cwd=self.shipped.parent, check=True)
-
     def own(self, kind: str, name: str) -> Object:
-        """Return one of our objects, as edited."""
+        """Return one of our objects."""
         (found,) = (
             each
-            for each in shipped.documents(self.shipped)
-            if (each["kind"], each.get("metadata", {}).get("name")) == (kind, name)
+            for each in shipped.documents(values=self.values)
+            if (each["kind"], each["metadata"]["name"]) == (kind, name)
         )
         return found
 
@@ -202,7 +198,7 @@ class ChartSite(Site):
         if name == "service":
             deployment = self.own("Deployment", "gpulease")
             container = deployment["spec"]["template"]["spec"]["containers"][0]
-            return os.environ | self._given(container, shipped.OWN_NAMESPACE) | self._more
+            return os.environ | self._given(container, shipped.OWN_NAMESPACE)
         if name == "user-scheduler":
             return dict(os.environ)
         programs = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
@@ -245,15 +241,13 @@ def charted_site(
     directory: Path,
     install: chart.Install,
     policy: str,
-    environment: Mapping[str, str] | None = None,
 ) -> Iterator[ChartSite]:
     """Install chart and gpulease as documented, and start all; everything goes afterwards."""
-    api, site = cluster.api, ChartSite(cluster, directory, install, environment=environment)
+    api, site = cluster.api, ChartSite(cluster, directory, install)
     (directory / "policy.yaml").write_text(policy, encoding="utf-8")
-    site.edit()
-    shipped.apply(api, site.shipped)
+    shipped.apply(api, values=site.values)
     if install.servers:
-        shipped.apply(api, site.shipped / shipped.USER_NAMESPACES.name)
+        shipped.apply(api, shipped.USER_NAMESPACES, site.values)
     clear(api, install.namespace)
     homes.add_volumes(api, cluster.layout.volumes, 16)
     tools = yaml.safe_load(
@@ -261,7 +255,7 @@ def charted_site(
     )["singleuser"]["networkTools"]["image"]
     cluster.import_images([images.network_tools(f"{tools['name']}:{tools['tag']}")])
     with contextlib.ExitStack() as made:
-        made.enter_context(_created(api, (*_secrets(site), *_applied(site))))
+        made.enter_context(_created(api, _applied(site)))
         made.enter_context(names.answering(api))
         made.enter_context(names.given(api, "gpulease", shipped.OWN_NAMESPACE, 9980))
         site.write_files()
@@ -276,7 +270,7 @@ def charted_site(
 
 @contextmanager
 def further_hub(
-    cluster: Cluster, directory: Path, install: chart.Install, ours: Path, address: str
+    cluster: Cluster, directory: Path, install: chart.Install, ours: str, address: str
 ) -> Iterator[ChartSite]:
     """Install the chart once more, for people of the service of another release that runs.
 
@@ -284,7 +278,6 @@ def further_hub(
     """
     site = ChartSite(cluster, directory, install, ours=ours, address=address)
     site.service, site.prefix = f"gpulease-{install.release}", f"{install.release}/"
-    site.edit()
     with contextlib.ExitStack() as made:
         made.enter_context(_created(cluster.api, _applied(site)))
         site.write_files()
@@ -304,18 +297,6 @@ def _created(api: Api, documents: Iterable[Object]) -> Iterator[None]:
                 api.create(document)
                 made.callback(api.delete, path_of(document))
         yield
-
-
-def _secrets(site: ChartSite) -> Iterator[Object]:
-    """Yield the two Secrets that the installation makes by hand."""
-    token, database = site.settings.hub_token, f"sqlite:///{site.settings.directory}/own.sqlite"
-    given = {
-        ("gpulease-service", shipped.OWN_NAMESPACE): {"hub-token": token, "database-url": database},
-        ("gpulease-hub", site.install.namespace): {"hub-token": token},
-    }
-    for (name, namespace), texts in given.items():
-        metadata = {"name": name, "namespace": namespace}
-        yield {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": texts}
 
 
 def _applied(site: ChartSite) -> Iterator[Object]:

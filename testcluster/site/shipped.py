@@ -1,31 +1,27 @@
-"""Applies the manifests that gpulease ships, as a site would, to the test cluster.
+"""Applies what gpulease's chart renders to, as a site would have it, to the test cluster.
 
-Changed are only what each site sets for itself: the images and claims that lease pods may have.
 What is left out runs as a process here (service) or is another test's (agent).
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
-import yaml
-
+from testcluster import own_chart
 from testcluster.api import Api, ApiError, Object, path_of
 from testcluster.pods import new_namespace
-from testcluster.processes import REPOSITORY
 
-HUB_NAMESPACE = "jupyterhub"
-OWN_NAMESPACE = "gpulease-system"
-SHIPPED = REPOSITORY / "helm-values"
-#: What only hubs with a namespace for each user apply.
-USER_NAMESPACES = SHIPPED / "user-namespaces"
-#: What only clusters with Kueue apply.
-KUEUE = SHIPPED / "kueue"
-#: What only policies with pods that stand ready need.
-WARM = SHIPPED / "warm"
-#: What only requests for several nodes need.
-SEVERAL_NODES = SHIPPED / "several-nodes"
-_LEFT_OUT = {"Kustomization", "Deployment", "DaemonSet", "Service", "PersistentVolumeClaim"}
+HUB_NAMESPACE = own_chart.SERVERS
+OWN_NAMESPACE = own_chart.SYSTEM
+#: What only some sites switch on.
+USER_NAMESPACES, KUEUE, WARM, SEVERAL_NODES = (
+    "user-namespaces",
+    "kueue",
+    "warm",
+    "several-nodes",
+)
+_LEFT_OUT = {"Deployment", "DaemonSet", "Service", "PersistentVolumeClaim"}
 #: What the chart's own hub may do, as far as KubeSpawner needs it here.
 _HUB_RULES = [
     {
@@ -37,34 +33,25 @@ _HUB_RULES = [
 ]
 
 
-def documents(folder: Path = SHIPPED) -> Iterator[Object]:
-    """Yield every shipped object; those for some sites only from their own folder."""
-    apart = {folder / each.name for each in (USER_NAMESPACES, KUEUE, WARM, SEVERAL_NODES)}
-    for path in sorted(folder.rglob("*.yaml")):
-        if not apart.isdisjoint(path.parents):
-            continue
-        for document in yaml.safe_load_all(path.read_text(encoding="utf-8")):
-            if document and "kind" in document:
-                yield document
+def documents(feature: str = "", values: Mapping[str, Any] | None = None) -> Iterator[Object]:
+    """Yield what every site has, or what one feature brings, with this cluster's images."""
+    ours = {"leases": {"images": ["local.test/*"]}}
+    yield from own_chart.documents(feature, {**ours, **(values or {})})
 
 
-def apply(api: Api, folder: Path = SHIPPED) -> None:
-    """Create the namespaces, accounts, rights and policies; what is there stays.
+def apply(api: Api, feature: str = "", values: Mapping[str, Any] | None = None) -> None:
+    """Create or change accounts, rights and policies, and the two namespaces.
 
-    `folder` is the shipped one, a site's copy of it, or one for user namespaces.
+    Without values of a site's own, the hub's account is made, too; the hub's chart brings its own.
     """
-    for document in sorted(documents(folder), key=lambda each: each["kind"] != "Namespace"):
-        if document["kind"] in _LEFT_OUT or document["apiVersion"].startswith("monitoring."):
-            continue
-        if document["kind"] == "Namespace":
-            name, labels = document["metadata"]["name"], document["metadata"].get("labels", {})
-            if api.find(f"/api/v1/namespaces/{name}") is None:
-                new_namespace(api, name, labels)
-            else:
-                api.patch(f"/api/v1/namespaces/{name}", {"metadata": {"labels": labels}})
-        else:
-            create(api, _for_this_site(document))
-    if folder != SHIPPED:
+    hub = (values or {}).get("hub", {}).get("namespace", HUB_NAMESPACE)
+    for name in (hub, OWN_NAMESPACE):
+        if api.find(f"/api/v1/namespaces/{name}") is None:
+            new_namespace(api, name)
+    for document in documents(feature, values):
+        if document["kind"] not in _LEFT_OUT:
+            _put(api, document)
+    if feature or values:
         return
     for kind, rest in _hub_account():
         version = "v1" if kind == "ServiceAccount" else "rbac.authorization.k8s.io/v1"
@@ -72,14 +59,18 @@ def apply(api: Api, folder: Path = SHIPPED) -> None:
         create(api, {"apiVersion": version, "kind": kind, "metadata": metadata, **rest})
 
 
-def remove(api: Api, folder: Path) -> None:
-    """Remove what `apply` made of one of the folders for some sites only."""
-    for document in documents(folder):
-        if document["kind"] in _LEFT_OUT:
-            continue
-        path = path_of(_for_this_site(document))
-        if api.find(path) is not None:
-            api.delete(path)
+def remove(api: Api, feature: str) -> None:
+    """Remove what `apply` made of a feature."""
+    for document in documents(feature):
+        if api.find(path_of(document)) is not None:
+            api.delete(path_of(document))
+
+
+def _put(api: Api, document: Object) -> None:
+    if api.find(path_of(document)) is None:
+        create(api, document)
+    else:
+        api.patch(path_of(document), document)
 
 
 def create(api: Api, document: Object) -> None:
@@ -89,12 +80,6 @@ def create(api: Api, document: Object) -> None:
     except ApiError as error:
         if error.status != 409:
             raise RuntimeError(f"{path_of(document)}: {error}") from error
-
-
-def _for_this_site(document: Object) -> Object:
-    text = json.dumps(document)
-    changed: Object = json.loads(text.replace(r"ghcr\\.io/example/.*", r"local\\.test/.*"))
-    return changed
 
 
 def _hub_account() -> Iterator[tuple[str, Object]]:

@@ -1,30 +1,28 @@
-"""A whole round of two releases of the chart, each with its hub, on the GPUs of one service.
+"""A whole round of two releases of the hub's chart, on the GPUs of one service.
 
-The commands of the documentation make the second one's namespace, rights, token and settings.
+gpulease's chart makes the second one's rights, token and settings, and prints its values.
 """
 
 import asyncio
-import base64
 import contextlib
-import os
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gpulease import labels
-from testcluster import rights
+from testcluster import own_chart, rights
+from testcluster.api import Object
 from testcluster.cluster import Cluster
-from testcluster.pods import delete_namespace
+from testcluster.pods import delete_namespace, new_namespace
 from testcluster.site import shipped
 from testcluster.site.chart import ChartSite, charted_site, further_hub
 from testcluster.site.people import LONG, Student, at_work
 from tests.cluster.test_chart import CELLS, label_node
-from tests.helm_values.shipped import page
 from tests.helpers import wait_for_async
 from tests.hub import chart
 
@@ -33,13 +31,12 @@ pytestmark = [
     pytest.mark.nightly,  # test_several_hubs.py shows it each time, without the chart
     pytest.mark.timeout(600),
     chart.needs_chart,
-    pytest.mark.skipif(chart.kubectl() is None, reason="kubectl is not built (make setup-cluster)"),
 ]
 
 LAB = "lab2"
 #: The second hub has the first one's ports, at an address of its own.
 ADDRESS = "198.18.0.2"
-COMMANDS = page("Several hubs")
+FURTHER: dict[str, Any] = {"furtherHubs": {LAB: {}}}
 POLICY = f"{CELLS}projects:\n  {LAB}: {{group: {LAB}/, pools: {{cards: {{limit: 1}}}}}}\n"
 
 
@@ -51,72 +48,42 @@ class Campus:
     second: ChartSite
 
 
-def commands(start: str, until: str) -> str:
-    """Return the page's commands from one to before another, by how they begin."""
-    found = [number for number, each in enumerate(COMMANDS) if each.startswith((start, until))]
-    return "\n".join(COMMANDS[found[0] : found[-1]])
-
-
 @pytest.fixture
 def campus(cluster: Cluster) -> Iterator[Campus]:
     directory = Path(tempfile.mkdtemp(prefix="hubs-", dir=cluster.layout.logs))
-    places = [directory / name for name in ("checkout", "first", "second")]
-    for each in places:
-        each.mkdir()
-    checkout, one, other = places
-    shutil.copytree(shipped.SHIPPED, checkout / "helm-values")
-    programs = directory / "programs"
-    programs.mkdir()
-    (programs / "kubectl").symlink_to(str(chart.kubectl()))
-    environment = os.environ | {
-        "PATH": f"{programs}:{os.environ['PATH']}",
-        "KUBECONFIG": str(cluster.layout.kubeconfig),
-    }
-
-    def run(script: str) -> None:
-        words = ["sh", "-ec", script]
-        done = subprocess.run(
-            words, cwd=checkout, env=environment, capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, f"{script}:\n{done.stdout}{done.stderr}"
-
-    told = next(each for each in COMMANDS if each.startswith("sed -i '/KubernetesSettings"))
-    shipped.apply(cluster.api)
+    one, other = (directory / name for name in ("first", "second"))
+    one.mkdir()
+    other.mkdir()
+    new_namespace(cluster.api, LAB)
     with contextlib.ExitStack() as made:
         made.callback(tidy, cluster)
-        run(commands("kubectl create namespace", "kubectl --namespace gpulease-system set env"))
-        run(commands("sed 's/^          c,$", "helm upgrade"))
         subprocess.run(["ip", "address", "add", f"{ADDRESS}/32", "dev", "cni0"], check=True)
         made.callback(
             subprocess.run, ["ip", "address", "delete", f"{ADDRESS}/32", "dev", "cni0"], check=True
         )
         label_node(cluster, "user")
         made.callback(label_node, cluster, None)
-        path = f"/api/v1/namespaces/{shipped.OWN_NAMESPACE}/secrets/gpulease-{LAB}"
-        token = base64.b64decode(cluster.api.get(path)["data"]["token"]).decode()
-        first = charted_site(
-            cluster, one, chart.Install(edits=(told,)), POLICY, {"LAB2_TOKEN": token}
-        )
+        for each in wide_rights():
+            shipped.create(cluster.api, each)
+        first = charted_site(cluster, one, chart.Install(given=FURTHER), POLICY)
         site = made.enter_context(first)
         install = chart.Install(release=LAB, namespace=LAB)
-        second = further_hub(cluster, other, install, checkout / "values-lab2.yaml", ADDRESS)
+        ours = own_chart.hub_values(FURTHER, hub=LAB)
+        second = further_hub(cluster, other, install, ours, ADDRESS)
         yield Campus(site, made.enter_context(second))
 
 
 def tidy(cluster: Cluster) -> None:
-    """Remove what the page's commands made."""
-    api = cluster.api
-    own = f"namespaces/{shipped.OWN_NAMESPACE}"
-    for path in (
-        f"/api/v1/{own}/secrets/gpulease-{LAB}",
-        f"/apis/networking.k8s.io/v1/{own}/networkpolicies/gpulease-service-{LAB}",
-    ):
-        if api.find(path) is not None:
-            api.delete(path)
-    for each in shipped.documents(shipped.USER_NAMESPACES):
-        if each["kind"] != "Kustomization":
-            rights.remove(api, each)
-    delete_namespace(api, LAB)
+    """Remove what the chart made for several namespaces."""
+    for each in wide_rights():
+        rights.remove(cluster.api, each)
+    delete_namespace(cluster.api, LAB)
+
+
+def wide_rights() -> list[Object]:
+    """Return what the service needs to see the events of more than one namespace."""
+    found = own_chart.render(FURTHER)
+    return [each for path, each in found if path == "user-namespaces/service.yaml"]
 
 
 async def test_namesakes_of_two_releases_compute_apart_and_give_back(campus: Campus) -> None:

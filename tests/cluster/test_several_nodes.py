@@ -83,7 +83,7 @@ async def test_they_are_refused_until_they_are_installed(site: Site) -> None:
     async with at_work(site, "ada") as ada:
         done = await ada.kernel.execute(f"{ASK}1", seconds=LONG)
         assert done.status == "error"
-        assert "helm-values/several-nodes" in str(done.error) + done.text
+        assert "severalNodes.enabled" in str(done.error) + done.text
         assert not site.lease_pods()
 
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.helm_values import shipped
-from tests.helpers import wait_for
 from tests.hub.conftest import make_spawner, no_cluster
 
 if TYPE_CHECKING:
@@ -33,7 +32,16 @@ class Installed:
 
     def object(self, document: dict[str, Any]) -> dict[str, Any]:
         """Return an object as it is named here."""
-        return shipped.renamed(document, self.servers, self.system)
+        return shipped.renamed(document, self.system)
+
+    def load(self, *names: str) -> list[dict[str, Any]]:
+        """Return what the chart renders to here."""
+        values = {
+            "hub": {"namespace": self.servers},
+            "leases": {"images": ["quay.io/jupyter/*"]},
+        }
+        found = shipped.load(*names, values=values, namespace=self.system)
+        return [self.object(each) for each in found]
 
     @property
     def service(self) -> "Api":
@@ -43,26 +51,24 @@ class Installed:
 
 @pytest.fixture(scope="module")
 def installed(cluster: "Cluster") -> Iterator[Installed]:
-    """Everything that the kustomization names; what is of the whole cluster goes at the end."""
+    """What every site has; what is of the whole cluster goes at the end."""
     from testcluster.api import ApiError, path_of
-    from testcluster.pods import delete_namespace
+    from testcluster.pods import delete_namespace, new_namespace
 
     mark = f"t-{uuid.uuid4().hex[:8]}"
     here = Installed(cluster.api, servers=f"{mark}-hub", system=f"{mark}-system")
     made = []
     try:
-        for document in shipped.load():
-            mine = here.object(document)
+        new_namespace(here.api, here.servers, {shipped.TEST: here.system})
+        new_namespace(here.api, here.system)
+        for mine in here.load():
             here.api.create(mine)
             made.append(mine)
-        for namespace in (here.servers, here.system):
-            account = f"/api/v1/namespaces/{namespace}/serviceaccounts/default"
-            wait_for(lambda path=account: here.api.find(path), 60, account)
         yield here
     finally:
         cluster.wait_for_api()
         for each in reversed(made):
-            if each["kind"] in shipped.GLOBAL - {"Namespace"}:
+            if each["kind"] in shipped.GLOBAL:
                 with contextlib.suppress(ApiError):
                     here.api.delete(path_of(each))
         for namespace in (here.servers, here.system):

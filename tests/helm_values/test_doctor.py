@@ -236,13 +236,13 @@ async def test_several_nodes_are_allowed_within_their_bounds_or_not_at_all(docto
 
     off = await settled(doctor, "several_nodes", "ok")
     assert "refused" in off.sentence
-    made = [installed.object(each) for each in several_nodes()]
+    made = installed.load("several-nodes/bounds.yaml", "several-nodes/rights.yaml")
     bounds = [each for each in made if each["kind"].startswith("ValidatingAdmissionPolicy")]
     for each in [each for each in made if each not in bounds]:
         installed.api.create(each)
     wrong = await settled(doctor, "several_nodes", "wrong")
     assert "any network policy" in wrong.sentence
-    assert "helm-values/several-nodes" in wrong.next_step
+    assert "severalNodes.enabled" in wrong.next_step
     for each in bounds:
         installed.api.create(each)
     try:
@@ -251,10 +251,6 @@ async def test_several_nodes_are_allowed_within_their_bounds_or_not_at_all(docto
     finally:
         for each in made:
             installed.api.delete(path_of(each))
-
-
-def several_nodes():
-    return shipped.load(*(f"several-nodes/{name}.yaml" for name in ("bounds", "rights")))
 
 
 @pytest.mark.cluster
@@ -337,19 +333,6 @@ async def test_servers_that_could_have_a_gpu_are_named(doctor, installed):
 
 
 @pytest.mark.cluster
-async def test_a_namespace_that_lost_its_label_is_named(doctor, installed):
-    """Both policies' copies go by this test's label here, as the shipped one by the instance's."""
-    path = f"/api/v1/namespaces/{installed.servers}"
-    label = installed.api.get(path)["metadata"]["labels"][shipped.TEST]
-    installed.api.patch(path, {"metadata": {"labels": {shipped.TEST: None}}})
-    try:
-        await settled(doctor, "servers", "wrong")
-    finally:
-        installed.api.patch(path, {"metadata": {"labels": {shipped.TEST: label}}})
-    await settled(doctor, "servers", "ok")
-
-
-@pytest.mark.cluster
 async def test_network_policies_that_are_missing_or_wrong_are_named(doctor, installed):
     path = f"/apis/networking.k8s.io/v1/namespaces/{installed.servers}/networkpolicies"
     with without(installed.api, f"{path}/gpulease-lease"):
@@ -364,7 +347,7 @@ async def test_network_policies_that_are_missing_or_wrong_are_named(doctor, inst
         wrong = await settled(doctor, "network", "wrong")
         assert "Servers of" in wrong.sentence
         assert "closed" in wrong.sentence
-        assert "values-z2jh.yaml" in wrong.next_step
+        assert "gpulease's chart" in wrong.next_step
     finally:
         installed.api.delete(f"{path}/closed")
     await settled(doctor, "network", "ok")
@@ -387,10 +370,10 @@ async def test_namespaces_of_a_pattern_are_those_in_which_servers_run(doctor, in
         installed.api.create(body)
         wrong = await settled(doctor, "rights", "wrong", namespaces=[pattern])
         assert f"create pods in {name}" in wrong.sentence
-        assert "helm-values/user-namespaces" in wrong.next_step
+        assert "userNamespaces.enabled" in wrong.next_step
         wide = await settled(doctor, "namespaces", "wrong", namespaces=[pattern])
         assert "list events" in wide.sentence
-        assert "kubectl apply -k helm-values/user-namespaces" in wide.next_step
+        assert "userNamespaces.enabled" in wide.next_step
     finally:
         delete_namespace(installed.api, name)
 

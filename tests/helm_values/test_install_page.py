@@ -19,7 +19,6 @@ import yaml
 from tests.helm_values import shipped
 from tests.hub import chart
 
-CHARTS = "https://hub.jupyter.org/helm-chart/"
 SERVICE = "registry.example.edu/lab/gpulease-service:0.1.0"
 #: What comes and goes by itself, or is the API server's own.
 _PASSING = {"events", "leases", "endpoints", "endpointslices", "controllerrevisions", "apiservices"}
@@ -68,31 +67,30 @@ def objects(api) -> set[str]:
     return found
 
 
-@pytest.mark.cluster
-@pytest.mark.timeout(600)
-@chart.needs_chart
-@pytest.mark.skipif(chart.kubectl() is None, reason="kubectl is not built (make setup-cluster)")
-def test_every_command_of_the_page_works_and_leaves_nothing(cluster, tmp_path):
-    """Images are built by `make test-images`; here podman only says what it was asked for."""
+Run = Callable[..., str]
+
+
+@pytest.fixture
+def shell(cluster, tmp_path) -> Iterator[Run]:
+    """Run commands of the page in a checkout, with helm and kubectl of this cluster's."""
     from testcluster import images
-    from testcluster.pods import new_namespace
 
     work, programs = tmp_path / "checkout", tmp_path / "programs"
-    shutil.copytree(shipped.ROOT, work / "helm-values")
+    shutil.copytree(shipped.CHART, work / "chart")
     programs.mkdir()
-    helm, kubectl = chart.helm(), chart.kubectl()
-    assert helm
-    assert kubectl
-    (programs / "helm").symlink_to(helm)
-    (programs / "kubectl").symlink_to(kubectl)
-    (programs / "gpulease").write_text(f'#!/bin/sh\nexec {sys.executable} -m gpulease "$@"\n')
-    (programs / "podman").write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/podman\n')
-    for name in ("gpulease", "podman"):
+    for name, program in (("helm", chart.helm()), ("kubectl", chart.kubectl())):
+        assert program
+        (programs / name).symlink_to(program)
+    # Images are built by `make test-images`; here podman only says what it was asked for.
+    for name, script in (
+        ("gpulease", f'exec {sys.executable} -m gpulease "$@"'),
+        ("podman", f'echo "$@" >> {tmp_path}/podman'),
+    ):
+        (programs / name).write_text(f"#!/bin/sh\n{script}\n")
         (programs / name).chmod(0o755)
+    site = yaml.safe_dump({"prePuller": {"hook": {"enabled": False}}})
     for name in ("your-values.yaml", "your-values-of-lab2.yaml"):
-        (work / name).write_text(
-            yaml.safe_dump({"prePuller": {"hook": {"enabled": False}}}), encoding="utf-8"
-        )
+        (work / name).write_text(site, encoding="utf-8")
     own = images.images(with_service=True)[-1]
     cluster.import_images([replace(own, name=SERVICE, command=["/opt/venv/bin/gpulease"])])
     environment = os.environ | {
@@ -115,19 +113,17 @@ def test_every_command_of_the_page_works_and_leaves_nothing(cluster, tmp_path):
         assert done.returncode == 0, f"{commands}:\n{done.stdout}{done.stderr}"
         return done.stdout
 
-    # What other tests have left.
-    run(
-        "gpulease uninstall --yes", f"kubectl delete namespace {shipped.SERVERS} --ignore-not-found"
-    )
-    gone = partial(_gone, cluster.api)
-    gone()
-    new_namespace(cluster.api, shipped.SERVERS)
-    before = objects(cluster.api)
-    commands = shipped.page("Install")
-    assert 5 < len(commands) <= 10, "no more than ten commands to the first lease"
-    database = cluster.layout.volumes / "database"
-    database.mkdir()
-    database.chmod(0o777)  # the service is not root, and this is no volume whose owner changes
+    with charts(tmp_path, str(chart.helm())) as address:
+        run(f"helm repo add jupyterhub {address}")
+        yield run
+
+
+@contextmanager
+def database(cluster) -> Iterator[None]:
+    """Give the service's claim a volume: no class of this cluster makes one."""
+    directory = cluster.layout.volumes / "database"
+    directory.mkdir()
+    directory.chmod(0o777)  # the service is not root, and this is no volume whose owner changes
     volume = {
         "apiVersion": "v1",
         "kind": "PersistentVolume",
@@ -135,57 +131,121 @@ def test_every_command_of_the_page_works_and_leaves_nothing(cluster, tmp_path):
         "spec": {
             "capacity": {"storage": "1Gi"},
             "accessModes": ["ReadWriteOnce"],
-            "hostPath": {"path": str(database)},
+            "hostPath": {"path": str(directory)},
             "claimRef": {"namespace": shipped.SYSTEM, "name": "gpulease-database"},
         },
     }
     cluster.api.create(volume)
     try:
-        with charts(tmp_path, helm) as address:
-            # In one shell, as somebody types them: a variable is used further down.
-            run(*(each.replace(CHARTS, address) for each in commands))
-            asked = (tmp_path / "podman").read_text(encoding="utf-8")
-            assert f"push {SERVICE}" in asked
-            _a_further_hub(run)
-            said = run("gpulease uninstall")
-            assert "would remove: deployments gpulease in gpulease-system" in said
-            made = objects(cluster.api) - before
-            assert f"namespaces /{shipped.SERVERS} with our label" in made
-            assert len(made) > 30
-            run(*shipped.page("Remove"))
-            run("helm uninstall jupyterhub --namespace jupyterhub --wait")
+        yield
     finally:
-        run("helm uninstall jupyterhub --namespace jupyterhub --ignore-not-found")
-        run("helm uninstall lab2 --namespace lab2 --ignore-not-found --wait")
-        run("gpulease uninstall --yes", "kubectl delete namespace lab2 --ignore-not-found")
         cluster.api.delete("/api/v1/persistentvolumes/for-the-database")
-        shutil.rmtree(database)
-    gone()
-    after = objects(cluster.api)
-    assert after - before <= _KEPT, after - before
-    assert before - after == set()
+        shutil.rmtree(directory)
 
 
-def _a_further_hub(run: Callable[..., str]) -> None:
-    """Install one beside the first, and see that nothing but the hubs themselves is missing."""
-    run(*shipped.page("Several hubs"))
-    service = "--namespace gpulease-system"
-    run(f"kubectl {service} rollout status deployment/gpulease")
-    doctor = "gpulease doctor --config /etc/gpulease/gpulease_config.py --json"
-    said = run(f"kubectl {service} exec deployment/gpulease -- {doctor} || true")
+@pytest.mark.cluster
+@pytest.mark.timeout(600)
+@chart.needs_chart
+@pytest.mark.skipif(chart.kubectl() is None, reason="kubectl is not built (make setup-cluster)")
+def test_every_command_of_the_page_works_and_leaves_nothing(cluster, shell: Run, tmp_path):
+    """Three commands install it beside a hub; a further hub; the way back."""
+    api, hub = cluster.api, f"--namespace {shipped.SERVERS}"
+    _clean(shell, api)
+    shell(f"helm install jupyterhub jupyterhub/jupyterhub {hub} --create-namespace"
+          " --values your-values.yaml")  # fmt: skip
+    images, (install, values, doctor) = (
+        shipped.page(each, "install-kubernetes.md") for each in ("Before you begin", "Install")
+    )
+    before = objects(api)
+    try:
+        with database(cluster):
+            shell(*images)
+            assert f"push {SERVICE}" in (tmp_path / "podman").read_text(encoding="utf-8")
+            notes = shell(install)
+            _what_is_missing_is_named(notes)
+            shell(f"kubectl {OURS} rollout status deployment/gpulease")
+            shell(values)
+            tokens = _tokens(api)
+            shell(install)
+            assert _tokens(api) == tokens, "an upgrade keeps the token"
+            _only_the_hubs_programs_are_missing(shell, doctor, {"hub", "agents"})
+            _a_test_of_the_release_says_the_same(shell)
+            shell(*shipped.page("Several hubs"))
+            shell(f"kubectl {OURS} rollout status deployment/gpulease")
+            _only_the_hubs_programs_are_missing(shell, doctor, {"hub", "hub lab2", "agents"})
+            assert _tokens(api) == tokens
+            assert len(objects(api) - before) > 30
+            shell("helm uninstall lab2 --namespace lab2 --wait", "kubectl delete namespace lab2")
+            remove = shipped.page("Remove")
+            assert "would remove: persistentvolumeclaims gpulease-database" in shell(*remove[:3])
+            shell(*remove[3:])
+    finally:
+        shell("helm uninstall lab2 --namespace lab2 --ignore-not-found --wait")
+        shell("kubectl delete namespace lab2 --ignore-not-found")
+        _clean(shell, api)
+    after = objects(api)
+    left = {each for each in after - before if not each.startswith("secrets jupyterhub/sh.helm")}
+    assert left <= _KEPT, left
+
+
+OURS = f"--namespace {shipped.SYSTEM}"
+
+
+def _clean(shell: Run, api) -> None:
+    """Remove what this test or another has left."""
+    shell(f"helm uninstall gpulease {OURS} --ignore-not-found --wait")
+    shell(
+        "gpulease uninstall --yes", f"kubectl delete namespace {shipped.SYSTEM} --ignore-not-found"
+    )
+    shell(f"helm uninstall jupyterhub --namespace {shipped.SERVERS} --ignore-not-found --wait")
+    shell(f"kubectl delete namespace {shipped.SERVERS} --ignore-not-found")
+    _gone(api)
+
+
+def _tokens(api) -> dict[str, str]:
+    """Return the first hub's token as each side has it."""
+    found = {}
+    for namespace, name in (
+        (shipped.SYSTEM, "gpulease-service"),
+        (shipped.SERVERS, "gpulease-hub"),
+    ):
+        data = api.get(f"/api/v1/namespaces/{namespace}/secrets/{name}")["data"]
+        found[name] = data["hub-token"]
+    assert len(set(found.values())) == 1
+    return found
+
+
+def _what_is_missing_is_named(notes: str) -> None:
+    missing = notes.partition("Missing:")[2].partition("Next,")[0]
+    for words in ("no RuntimeClass nvidia", "nvidia.com/gpu.present", "no default StorageClass"):
+        assert words in missing, notes
+    assert "No node offers a GPU" not in missing
+    assert "no Service" not in missing
+    for command in shipped.page("Install", "install-kubernetes.md")[1:]:
+        assert command.split(" -")[0] in notes
+
+
+def _only_the_hubs_programs_are_missing(shell: Run, doctor: str, may_lack: set[str]) -> None:
+    said = shell(f"{doctor} --json || true")
     found = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
     for check in ("rights", "least_rights", "admission", "network"):
-        states = [each["state"] for each in found if each["check"] == check]
-        assert states == ["ok", "ok"], f"{check} in both namespaces: {found}"
-    assert [each["state"] for each in found if each["check"] == "namespaces"] == ["ok"]
+        states = {each["state"] for each in found if each["check"] == check}
+        assert states == {"ok"}, f"{check}: {found}"
     wrong = {each["check"] for each in found if each["state"] == "wrong"}
-    assert "hub lab2" in wrong  # its programs do not run here
-    assert wrong <= {"hub", "hub lab2", "agents"}, found
-    values = run("helm get values lab2 --namespace lab2 --output yaml")
-    assert 'service_name="gpulease-lab2",' in values
+    assert wrong <= may_lack, found  # they are not run here
+    assert ("hub lab2" in wrong) == ("hub lab2" in may_lack)
+
+
+def _a_test_of_the_release_says_the_same(shell: Run) -> None:
+    """It fails here for the hub, which does not run, and its log says so."""
+    assert "FAILED" in shell(f"helm test gpulease {OURS} || echo FAILED")
+    said = shell(f"kubectl {OURS} logs gpulease-doctor")
+    assert "ok       least_rights" in said
+    assert "WRONG    hub" in said
 
 
 def _gone(api) -> None:
     from testcluster.pods import wait_until_gone
 
-    wait_until_gone(api, f"/api/v1/namespaces/{shipped.SYSTEM}")
+    for name in (shipped.SYSTEM, shipped.SERVERS):
+        wait_until_gone(api, f"/api/v1/namespaces/{name}")

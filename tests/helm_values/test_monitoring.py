@@ -4,7 +4,6 @@ import json
 import re
 import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
 import yaml
@@ -12,19 +11,19 @@ import yaml
 from tests.helm_values import shipped
 from tests.helm_values.alert_cases import CASES, document
 
-DOCS = Path(__file__).parents[2] / "docs"
 #: What others export: Prometheus itself and kube-state-metrics.
 FOREIGN = {"up", "kube_daemonset_status_number_unavailable"}
 
 
 def rules():
-    (found,) = shipped.load("monitoring/alerts.yaml")
-    return [rule for group in found["spec"]["groups"] for rule in group["rules"]]
+    found = yaml.safe_load((shipped.CHART / "files" / "alerts.yaml").read_text(encoding="utf-8"))
+    return [rule for group in found["groups"] for rule in group["rules"]]
 
 
 def panels():
-    (found,) = shipped.load("monitoring/dashboard.yaml")
-    return json.loads(found["data"]["gpulease.json"])["panels"]
+    return json.loads((shipped.CHART / "files" / "dashboard.json").read_text(encoding="utf-8"))[
+        "panels"
+    ]
 
 
 def expressions():
@@ -35,7 +34,7 @@ def expressions():
 
 def documented():
     """Metric -> its labels and type, from the reference page."""
-    text = (DOCS / "reference" / "metrics.md").read_text(encoding="utf-8")
+    text = (shipped.DOCS / "reference" / "metrics.md").read_text(encoding="utf-8")
     found, labels = {}, set()
     for name, kind, cell in re.findall(r"^\| `(\w+)` \| (\w+) \| (.*?) \|", text, re.MULTILINE):
         labels = labels if cell == "the same" else set(re.findall(r"`(\w+)`", cell))
@@ -65,7 +64,7 @@ def test_every_expression_is_of_documented_metrics_and_labels(expression):
 
 
 def test_every_alert_has_a_runbook_and_every_runbook_its_alert():
-    text = (DOCS / "runbooks.md").read_text(encoding="utf-8")
+    text = (shipped.DOCS / "runbooks.md").read_text(encoding="utf-8")
     sections = {
         heading.lower().replace(" ", "-")
         for heading in re.findall(r"^## (.+)$", text, re.MULTILINE)
@@ -100,9 +99,8 @@ def test_every_alert_has_cases_in_which_it_fires_and_in_which_it_is_silent():
 
 @pytest.fixture
 def rule_file(tmp_path):
-    (found,) = shipped.load("monitoring/alerts.yaml")
     file = tmp_path / "rules.yaml"
-    file.write_text(yaml.safe_dump({"groups": found["spec"]["groups"]}))
+    file.write_text((shipped.CHART / "files" / "alerts.yaml").read_text(encoding="utf-8"))
     return file
 
 
@@ -133,20 +131,19 @@ def test_each_alert_fires_when_it_should_and_not_else(rule_file, tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_an_operator_finds_what_to_scrape_by_its_release_whatever_that_is_called(tmp_path):
-    text = (DOCS / "kubernetes.md").read_text(encoding="utf-8")
-    (command,) = re.findall(r"`(sed -i 's/release: prometheus[^`]*)`", text)
-    folder = tmp_path / "helm-values" / "monitoring"
-    shutil.copytree(shipped.ROOT / "monitoring", folder)
+def test_an_operator_finds_what_to_scrape_by_its_labels():
+    chosen = {"monitoring": {"enabled": True, "labels": {"release": "watch", "team": "it"}}}
+    found = [
+        each["metadata"]["labels"]
+        for path, each in shipped.render(chosen)
+        if path.startswith("monitoring/") and each["apiVersion"].startswith("monitoring.")
+    ]
+    assert [(each["release"], each["team"]) for each in found] == [("watch", "it")] * 3
 
-    def releases():
-        return [
-            each["metadata"]["labels"]["release"]
-            for path in shipped.files(folder)
-            for each in yaml.safe_load_all(path.read_text(encoding="utf-8"))
-            if each["apiVersion"].startswith("monitoring.coreos.com")
-        ]
 
-    assert releases() == ["prometheus"] * 3
-    subprocess.run(["sh", "-ec", command], cwd=tmp_path, check=True)
-    assert releases() == ["NAME"] * 3
+def test_alerts_and_dashboard_reach_the_cluster_as_they_are_written():
+    """Their own braces are Prometheus's and Grafana's, not helm's."""
+    given = {"monitoring": {"enabled": True}}
+    found = {each["kind"]: each for _, each in shipped.render(given, "gpu")}
+    text = (shipped.CHART / "files" / "alerts.yaml").read_text(encoding="utf-8")
+    assert found["PrometheusRule"]["spec"] == yaml.safe_load(text.replace("gpulease-system", "gpu"))

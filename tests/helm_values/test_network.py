@@ -1,11 +1,8 @@
 """What the shipped network policies let lease pods reach, and who reaches them."""
 
 import argparse
-import shutil
-import subprocess
 
 import pytest
-import yaml
 
 from gpulease import labels
 from gpulease.gpus.agent.arguments import add_arguments
@@ -88,22 +85,31 @@ def test_only_servers_reach_the_companions_ports(port, open_):
         assert not lets(POLICIES, LEASE, "Ingress", other, (port, "TCP"))
 
 
-def test_agents_reach_the_service_itself_once_the_documented_command_says_so(tmp_path):
-    """Where no router sends the cluster's own traffic to the hub's public address back in."""
-    text = (shipped.ROOT.parent / "docs" / "kubernetes.md").read_text(encoding="utf-8")
-    (command,) = (each for each in text.splitlines() if each.startswith("sed") and "plain" in each)
-    shutil.copytree(shipped.ROOT, tmp_path / "helm-values")
-    subprocess.run(["sh", "-ec", command], cwd=tmp_path, check=True)
-    changed = (tmp_path / "helm-values/agent/agent.yaml").read_text(encoding="utf-8")
-    objects = {each["kind"]: each for each in yaml.safe_load_all(changed)}
-    url = objects["ConfigMap"]["data"]["service-url"]
-    assert url == "http://gpulease.gpulease-system:9980/services/gpulease/"
+@pytest.mark.parametrize(
+    ("hub", "url", "plain"),
+    [
+        ({}, "http://gpulease.gpulease-system:9980/services/gpulease/", True),
+        (
+            {"url": "https://hub.example.org/", "baseUrl": "/jupyter"},
+            "https://hub.example.org/jupyter/services/gpulease/",
+            False,
+        ),
+    ],
+)
+def test_agents_call_the_service_by_the_hubs_address_or_inside_the_cluster(
+    hub, url, plain, tmp_path
+):
+    objects = {each["kind"]: each for each in shipped.load("agent/agent.yaml", values={"hub": hub})}
+    assert objects["ConfigMap"]["data"]["service-url"] == url
     (container,) = objects["DaemonSet"]["spec"]["template"]["spec"]["containers"]
     parser = argparse.ArgumentParser()
     add_arguments(parser)
     given = parser.parse_args(container["args"][1:])
+    assert given.plain_http is plain
     assert checked(Target(url, tmp_path), plain=given.plain_http).url == url
 
+
+def test_agents_reach_the_service_and_pullers_nothing():
     marks = {labels.NAME: labels.APP, labels.COMPONENT: labels.AGENT_COMPONENT}
     agent = End(shipped.SYSTEM, marks)
     ours = shipped.load("agent/network.yaml"), shipped.load("service/network.yaml")
@@ -113,6 +119,5 @@ def test_agents_reach_the_service_itself_once_the_documented_command_says_so(tmp
     puller = End(shipped.SYSTEM, marks | {labels.COMPONENT: "puller"})
     assert not lets(ours[1], SERVICE, "Ingress", puller, (9980, "TCP"))
     for each in (End(address="93.184.216.34"), SERVICE):
-        assert not lets(
-            shipped.load("leases/puller.yaml")[1:], puller, "Egress", each, (443, "TCP")
-        )
+        closed = shipped.one("NetworkPolicy", "leases/puller.yaml")
+        assert not lets([closed], puller, "Egress", each, (443, "TCP"))

@@ -1,6 +1,10 @@
-"""The values for the chart: as our schema says, and their snippets run on real traitlets."""
+"""The chart's values: each with its sentence, refused where they cannot be right, and what they do.
+
+The values that it prints for the hub are run on real traitlets.
+"""
 
 import json
+import re
 import sys
 import types
 
@@ -10,57 +14,147 @@ import yaml
 from jupyterhub.app import JupyterHub
 from traitlets.config import Config
 
-from gpulease.hub import setup_gpulease
+from gpulease.hub import guard_list, setup_gpulease
+from testcluster import own_chart
 from tests.helm_values import shipped
 from tests.hub.conftest import start
+from tools import chart_values
 
-VALUES = shipped.ROOT / "values-z2jh.yaml"
-SCHEMA = json.loads((shipped.ROOT / "values.schema.json").read_text(encoding="utf-8"))
-
-
-def values() -> dict:
-    return yaml.safe_load(VALUES.read_text(encoding="utf-8"))
+SCHEMA = json.loads(chart_values.SCHEMA.read_text(encoding="utf-8"))
+POLICY, LEASE_PODS = "ValidatingAdmissionPolicy", "admission/lease-pods.yaml"
+LAB = {"furtherHubs": {"phys-lab": {"namespace": "physics", "baseUrl": "/p"}}}
 
 
-def test_the_values_are_as_the_schema_says():
+def described(schema):
+    """Yield every value of a schema with its sentence."""
+    for name, value in schema.get("properties", {}).items():
+        yield name, value.get("description", "")
+        yield from described(value)
+        yield from described(value.get("additionalProperties") or {})
+
+
+def test_each_value_has_its_sentence_and_its_default_in_one_place():
+    """Else run `python tools/chart_values.py`."""
+    text = chart_values.VALUES.read_text(encoding="utf-8")
+    assert chart_values.rendered(SCHEMA) == text
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
-    jsonschema.validate(values(), SCHEMA)
-    changed = values()
-    changed["singleuser"]["cloudMetadata"] = {"blockWithIptables": False, "ip": "169.254.169.254"}
-    jsonschema.validate(changed, SCHEMA)
+    jsonschema.validate(yaml.safe_load(text), SCHEMA)
+    for name, sentence in described(SCHEMA):
+        assert sentence.endswith((".", "then.")), name
+        assert len(sentence.split()) <= 35, name
 
 
 @pytest.mark.parametrize(
-    ("where", "value"),
+    "given",
     [
-        (("hub", "extraConfig", "zz-gpulease"), ""),
-        (("hub", "config", "gpuleaseSpawner"), {}),
-        (("hub", "extraEnv", "GPULEASE_SERVICE_TOKEN"), "a token in clear"),
-        (("hub", "services"), {}),
-        (("singleuser", "networkPolicy", "egress"), [{"to": [], "ports": []}]),
-        (("custom", "gpulease", "admins"), "ada"),
-        (("singleuser", "cloudMetadata"), {"block": True}),
-        (("singleuser", "cloudMetadata"), {"ip": "$(curl x)"}),
+        {"hub": {"namespaces": ["jupyterhub"]}},
+        {"hub": {"namespace": "Jupyter Hub"}},
+        {"hub": {"baseUrl": "jupyter"}},
+        {"hub": {"baseUrl": "https://hub.example.org/"}},
+        {"hub": {"url": "http://hub.example.org"}},
+        {"hub": {"url": "https://hub.example.org/jupyter"}},
+        {"secrets": {"token": "short"}},
+        {"leases": {"images": "quay.io/x"}},
+        {"leases": {"claims": ["it's"]}},
+        {"leases": {"internetExcept": ["the-api-server"]}},
+        {"servers": {"allow": [""]}},
+        {"furtherHubs": {"Lab": {}}},
+        {"furtherHubs": {"lab": {"namespaces": []}}},
+        {"userNamespaces": {"template": "users"}},
+        {"service": {"database": {"url": "mysql://x"}}},
+        {"image": {"registry": "registry.example.edu/lab/"}},
+        {"agents": {}},
+    ],
+    ids=json.dumps,
+)
+def test_the_schema_refuses_what_cannot_be_right(given):
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(given, SCHEMA)
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"hub": {"namespace": "Jupyter Hub"}}, "does not match pattern"),
+        ({"hub": {"namespace": "gpulease-system"}}, "in a namespace of its own"),
+        ({"furtherHubs": {"jupyterhub": {}}}, "Two hubs are in the namespace jupyterhub"),
     ],
 )
-def test_the_schema_refuses_what_cannot_be_right(where, value):
-    changed = values()
-    at = changed
-    for key in where[:-1]:
-        at = at[key]
-    at[where[-1]] = value
-    with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(changed, SCHEMA)
+def test_helm_refuses_it_in_words(values, words):
+    shipped.needs_helm()
+    with pytest.raises(RuntimeError, match=words):
+        list(own_chart.render(values))
+
+
+WORDS = ["claim-*", "a.b", "x+(y)", "homes", "r$", "[z]", "back\\slash", "{0}|w"]
+
+
+def test_words_of_lists_are_words_and_a_star_is_any_text():
+    policy = shipped.one(POLICY, LEASE_PODS, values={"leases": {"claims": WORDS}})
+    (found,) = [each for each in policy["spec"]["variables"] if each["name"] == "claims"]
+    ours = re.compile(found["expression"].removeprefix("r'").removesuffix("'"))
+    theirs = re.compile(guard_list.expression(WORDS))
+    for word in [*WORDS, "claim-", "claim-ada", "aXb", "xx(y)", "home", "homes2", "r", "z", "w"]:
+        assert bool(ours.fullmatch(word)) == bool(theirs.fullmatch(word)), word
+
+
+@pytest.mark.parametrize(
+    ("image", "runs", "does_not"),
+    [
+        ("", "ghcr.io/example/gpulease-companion:old", "ghcr.io/example/gpulease-service:0.1.0"),
+        ("reg.example:5000/lab/nb:1", "reg.example:5000/lab/nb:2", "reg.example:5000/lab/nb2:1"),
+        ("lab/nb@sha256:ab", "lab/nb@sha256:cd", "elsewhere/lab/nb:1"),
+        ("own/nb:2", "also/this:1", "also/this:2"),
+    ],
+)
+def test_lease_pods_run_the_servers_image_of_any_tag_and_what_is_named(image, runs, does_not):
+    """A server that runs has the image of before the upgrade, and so has its lease pod."""
+    values = {"servers": {"image": image}, "leases": {"images": ["also/this:1", "more/*"]}}
+    policy = shipped.one(POLICY, LEASE_PODS, values=values)
+    (found,) = [each for each in policy["spec"]["variables"] if each["name"] == "images"]
+    pattern = re.compile(found["expression"].removeprefix("r'").removesuffix("'"))
+    assert pattern.fullmatch(runs)
+    assert not pattern.fullmatch(does_not)
+    puller = shipped.one("DaemonSet", "leases/puller.yaml", values=values)
+    containers = puller["spec"]["template"]["spec"]["containers"]
+    named = image or "ghcr.io/example/gpulease-companion:0.1.0"
+    assert [each["image"] for each in containers] == [named, "also/this:1"]
+    chosen = yaml.safe_load(own_chart.hub_values(values))["singleuser"]["image"]
+    assert f"{chosen['name']}:{chosen['tag']}" == named
+
+
+def secrets(values=None):
+    return {
+        each["metadata"]["namespace"]: each["stringData"]
+        for each in shipped.load("secrets.yaml", values=values)
+    }
+
+
+def test_hub_and_service_share_a_token_of_their_own():
+    found = secrets(LAB)
+    ours = found.pop("gpulease-system")
+    assert ours["hub-token"] == found["jupyterhub"]["hub-token"]
+    assert ours["hub-token-phys-lab"] == found["physics"]["hub-token"]
+    assert ours["hub-token"] != ours["hub-token-phys-lab"]
+    assert min(len(found[each]["hub-token"]) for each in found) >= 32
+    given = "g" * 40
+    assert secrets({"secrets": {"token": given}})["jupyterhub"]["hub-token"] == given
+    assert secrets({"secrets": {"create": False}}) == {}
+
+
+def values(given=None) -> dict:
+    shipped.needs_helm()
+    return yaml.safe_load(own_chart.hub_values(given))
 
 
 @pytest.fixture
 def chart(monkeypatch):
     """Run the values as the chart's jupyterhub_config.py does: `config`, then each snippet."""
-    given = values()
-    # Of the chart's own values.
+    given = values({"servers": {"allow": ["node pool=u"]}})
+    # Of the hub's chart and of the site.
     tools = {"image": {"name": "quay.io/jupyterhub/k8s-network-tools", "tag": "4.4.0"}}
     given["singleuser"]["networkTools"] = tools
-    given["custom"]["gpulease"] = {"instructors": {"cs101": ["ines"]}, "admins": ["ada"]}
+    given["custom"] = {"gpulease": {"instructors": {"cs101": ["ines"]}, "admins": ["ada"]}}
 
     def look_up(key, fallback=None):
         found = given
@@ -130,16 +224,27 @@ def test_ports_and_names_agree_everywhere():
     assert SERVICE_ACCOUNT in accounts
 
 
-def test_the_settings_of_the_service_are_settings(monkeypatch, tmp_path):
-    """The shipped configuration file loads, and the first policy is one."""
+@pytest.mark.parametrize(
+    ("given", "namespaces", "hubs"),
+    [
+        ({}, ["jupyterhub"], ()),
+        (shipped.FEATURES["user-namespaces"], ["jupyter-*"], ()),
+        (LAB, ["jupyterhub"], ("/p/services/gpulease-phys-lab/",)),
+    ],
+    ids=["default", "user namespaces", "further hub"],
+)
+def test_the_settings_of_the_service_are_settings(given, namespaces, hubs, monkeypatch, tmp_path):
+    """The configuration file loads, and the first policy is one."""
     from traitlets.config.loader import PyFileConfigLoader
 
     from gpulease.policy import document
     from gpulease.service.settings.application import GPULeaseService
     from gpulease.service.settings.kubernetes import KubernetesSettings
 
-    (found,) = shipped.load("service/settings.yaml")
+    more = {"service": {"extraConfig": "c.GPULeaseService.trusted_servers = True\n"}}
+    (found,) = shipped.load("service/settings.yaml", values={**given, **more})
     monkeypatch.setenv("DATABASE_URL", "sqlite:////var/lib/gpulease/gpulease.sqlite")
+    monkeypatch.setenv("GPULEASE_TOKEN_PHYS_LAB", "t" * 40)
     file = tmp_path / "gpulease_config.py"
     file.write_text(found["data"]["gpulease_config.py"])
     config = PyFileConfigLoader(str(file)).load_config()
@@ -148,8 +253,12 @@ def test_the_settings_of_the_service_are_settings(monkeypatch, tmp_path):
         ("KubernetesSettings", KubernetesSettings),
     ):
         assert set(config[section]) <= set(kind.class_trait_names(config=True)), section
-    options = GPULeaseService(config=config).options()
+    service = GPULeaseService(config=config)
+    options = service.options()
     assert options.port == 9980
-    pods = KubernetesSettings(config=config).pod_settings()
-    assert pods.priority_class == "gpulease-lease"
+    assert service.trusted_servers
+    settings = KubernetesSettings(config=config)
+    assert settings.pod_settings().priority_class == "gpulease-lease"
+    assert settings.namespaces == namespaces
+    assert tuple(each.prefix for each in options.hubs) == hubs
     assert document.check(found["data"]["policy.yaml"]) == []

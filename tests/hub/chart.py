@@ -7,7 +7,6 @@ it), what needs the chart is skipped by name.
 import base64
 import importlib.util
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -21,10 +20,10 @@ import pytest
 import yaml
 from traitlets.config import Config
 
-from testcluster.build import HELM, KUBECTL, Program, beside_program
+from testcluster.build import HELM, KUBECTL
+from testcluster.own_chart import hub_values, program
 from tests.helm_values import shipped
 
-VALUES = shipped.ROOT / "values-z2jh.yaml"
 #: A tag of the chart's own is a placeholder until it is released.
 KUBERNETES = "1.34.4"
 #: Where the chart's hub image has its configuration.
@@ -43,35 +42,31 @@ class Install:
         values: what the site's own values file says.
         release: the release's name.
         namespace: where it goes.
-        more: files of ours that are given after the values for every hub.
+        given: what gpulease's chart is given beside the namespace.
         servers: pattern of the namespace in which servers stand; "" is the hub's own.
-        edits: commands of docs/kubernetes.md that make our manifests fit, run beside `helm-values`.
         allowed: lines that the site adds to the admission policy; `gpulease doctor --hub` has them.
     """
 
     values: Mapping[str, Any] = field(default_factory=dict)
     release: str = "jupyterhub"
     namespace: str = shipped.SERVERS
-    more: tuple[str, ...] = ()
+    given: Mapping[str, Any] = field(default_factory=dict)
     servers: str = ""
-    edits: tuple[str, ...] = ()
     allowed: tuple[str, ...] = ()
 
+    @property
+    def ours(self) -> dict[str, Any]:
+        """The values of gpulease's chart."""
+        hub = {"namespace": self.namespace, **self.given.get("hub", {})}
+        return {**self.given, "hub": hub}
 
-#: As docs/kubernetes.md gives them, for these names.
-NAMESPACE = (
-    "grep -rlw jupyterhub helm-values | xargs sed -i -E 's#(^|[^/])\\bjupyterhub\\b#\\1teaching#g'"
-)
-BASE_URL = (
-    "sed -i 's#/services/gpulease/#/jupyter/services/gpulease/#'"
-    " helm-values/agent/agent.yaml helm-values/service/*.yaml",
-    "sed -i '/JUPYTERHUB_BASE_URL/{n;s#/$#/jupyter/#}; s#/hub/api#/jupyter/hub/api#'"
-    " helm-values/service/service.yaml",
-)
-USERS = (
-    """sed -i 's#namespaces = .*#namespaces = ["jupyter-*"]#' helm-values/service/settings.yaml"""
-)
-FULLNAME = "sed -i 's#//hub\\.#//uni-hub.#' helm-values/service/service.yaml"
+
+USERS = {"userNamespaces": {"enabled": True}}
+
+
+def _hub(**given: str) -> Mapping[str, Any]:
+    """Return what gpulease's chart is told of a hub."""
+    return {"hub": given}
 
 
 def _https(kind: str, **more: Any) -> Install:
@@ -221,27 +216,33 @@ INSTALLS: dict[str, Install] = {
     "https manual": _https("manual", manual={"key": "the key", "cert": "the certificate"}),
     "https secret": _https("secret", secret={"name": "hub-tls"}),
     "https offload": _https("offload"),
-    "base url": Install({"hub": {"baseUrl": "/jupyter"}}),
-    "base url with a slash": Install({"hub": {"baseUrl": "/jupyter/"}}),
-    "fullname": Install({"fullnameOverride": "uni"}),
-    "name": Install({"nameOverride": "lab"}),
-    "fullname and name": Install({"fullnameOverride": "uni", "nameOverride": "lab"}),
-    "names by the release": Install({"fullnameOverride": None}, release="spring"),
-    "release and namespace": Install(release="spring", namespace="teaching"),
-    "a namespace for each user": Install(
-        more=("user-namespaces/values-z2jh.yaml",), servers="jupyter-stu", edits=(USERS,)
+    "base url": Install({"hub": {"baseUrl": "/jupyter"}}, given=_hub(baseUrl="/jupyter")),
+    "base url with a slash": Install(
+        {"hub": {"baseUrl": "/jupyter/"}}, given=_hub(baseUrl="/jupyter/")
     ),
+    "fullname": Install({"fullnameOverride": "uni"}, given=_hub(fullnameOverride="uni")),
+    "name": Install({"nameOverride": "lab"}),
+    "fullname and name": Install(
+        {"fullnameOverride": "uni", "nameOverride": "lab"}, given=_hub(fullnameOverride="uni")
+    ),
+    "names by the release": Install(
+        {"fullnameOverride": None},
+        release="spring",
+        given=_hub(fullnameOverride="spring-jupyterhub"),
+    ),
+    "release and namespace": Install(release="spring", namespace="teaching"),
+    "a namespace for each user": Install(given=USERS, servers="jupyter-stu"),
     "a namespace for each user elsewhere": Install(
         {"fullnameOverride": "uni"},
         namespace="teaching",
-        more=("user-namespaces/values-z2jh.yaml",),
+        given={**USERS, **_hub(fullnameOverride="uni")},
         servers="jupyter-stu",
     ),
     "all names": Install(
         {"hub": {"baseUrl": "/jupyter"}, "fullnameOverride": "uni"},
         release="spring",
         namespace="teaching",
-        edits=(NAMESPACE, *BASE_URL, FULLNAME),
+        given=_hub(baseUrl="/jupyter", fullnameOverride="uni", url="https://hub.example.org"),
     ),
     "a course": Install(COURSE),
     "ingress": Install(INGRESS),
@@ -257,17 +258,12 @@ INSTALLS: dict[str, Install] = {
 
 def helm() -> str | None:
     """Return helm, as the cluster's programs are built or from PATH."""
-    return _program(HELM)
+    return program(HELM)
 
 
 def kubectl() -> str | None:
     """Return kubectl in the same way."""
-    return _program(KUBECTL)
-
-
-def _program(program: Program) -> str | None:
-    built = beside_program(program)
-    return str(built) if built.exists() else shutil.which(program.name)
+    return program(KUBECTL)
 
 
 def why_no_chart() -> str:
@@ -287,18 +283,22 @@ def rendered(name: str) -> tuple[Manifest, ...]:
 
 
 def render(
-    install: Install, last: Mapping[str, Any] | None = None, ours: Path = VALUES
+    install: Install, last: Mapping[str, Any] | None = None, ours: str = ""
 ) -> tuple[Manifest, ...]:
     """Return the chart's objects; `last` are values that count before all others.
 
-    `ours` are the values that gpulease ships, or a site's copy of them.
+    `ours` are the values that gpulease's chart prints, by default for this install alone.
     """
+    texts = (
+        yaml.safe_dump(dict(install.values)),
+        ours or hub_values(install.ours),
+        yaml.safe_dump(dict(last or {})),
+    )
     with tempfile.TemporaryDirectory() as directory:
-        files = []
-        for number, values in enumerate((install.values, last or {})):
-            files.append(Path(directory) / f"{number}.yaml")
-            files[-1].write_text(yaml.safe_dump(dict(values)), encoding="utf-8")
-        given = [files[0], ours, *(shipped.ROOT / each for each in install.more), files[1]]
+        given = []
+        for number, text in enumerate(texts):
+            given.append(Path(directory) / f"{number}.yaml")
+            given[-1].write_text(text, encoding="utf-8")
         done = subprocess.run(
             [
                 *(str(helm()), "template", install.release, os.environ["GPULEASE_CHART"]),

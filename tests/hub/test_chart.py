@@ -19,8 +19,6 @@ pytestmark = chart.needs_chart
 #: Pods' addresses are private.
 POD = "10.1.0.7"
 INSTANCE = {labels.INSTANCE: labels.APP}
-#: Only for hubs with a namespace for each user.
-COPIED = shipped.load("user-namespaces/servers.yaml")
 #: Labels and taint of a node with GPUs, in a pool of users' nodes, and of one without.
 GPU_NODE = {"nvidia.com/gpu.present": "true", "hub.jupyter.org/node-purpose": "user"}, labels.POOL
 USER_NODE = {"hub.jupyter.org/node-purpose": "user"}, ""
@@ -44,10 +42,10 @@ class Site:
 
     def __init__(self, name, server):
         install, objects = chart.INSTALLS[name], chart.rendered(name)
+        self.made_by_the_hub = install.servers
         cloud = install.values.get("singleuser", {}).get("cloudMetadata", {})
         self.metadata = cloud.get("ip", "169.254.169.254")
-        given = [*shipped.load(), *(COPIED if install.servers else [])]
-        ours = [shipped.renamed(each, install.namespace, shipped.SYSTEM) for each in given]
+        ours = [each for _, each in shipped.render(install.ours)]
         policies = [each for each in (*ours, *objects) if each["kind"] == "NetworkPolicy"]
         self.policies = {
             space: [each for each in policies if each["metadata"]["namespace"] == space]
@@ -76,7 +74,7 @@ class Site:
         )
         self.service = self._end(service["spec"]["template"], shipped.SYSTEM)
         marks = {labels.NAME: labels.APP, labels.COMPONENT: labels.LEASE_COMPONENT}
-        self.lease = End(where, marks, INSTANCE, POD)
+        self.lease = End(where, marks, INSTANCE if install.servers else {}, POD)
 
     def _end(self, pod, namespace):
         ports = {
@@ -85,7 +83,7 @@ class Site:
             for port in container.get("ports", [])
             if "name" in port
         }
-        where = {} if namespace == shipped.SYSTEM else INSTANCE
+        where = INSTANCE if namespace == self.made_by_the_hub else {}
         return End(namespace, pod["metadata"]["labels"], where, POD, ports)
 
     def flows(self, source, target, port):
@@ -209,13 +207,6 @@ def may_run(template, node_labels, taint):
         and (not wanted or any_holds(wanted, node_labels))
         and (not taint or any(each.get("key") == taint for each in spec["tolerations"]))
     )
-
-
-def test_what_an_install_changes_in_our_manifests_is_documented():
-    text = (shipped.ROOT.parent / "docs" / "kubernetes.md").read_text(encoding="utf-8")
-    commands = {each for install in chart.INSTALLS.values() for each in install.edits}
-    assert len(commands) == 5
-    assert [each for each in commands if each not in text] == []
 
 
 async def test_a_gpu_is_refused_all_the_same(configured, make_spawner):

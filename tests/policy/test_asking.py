@@ -179,7 +179,7 @@ def test_the_gpus_of_several_nodes_are_granted_together_and_divided_equally():
 def test_several_nodes_are_refused_where_a_request_is_of_one_machine():
     error = refused(snapshot([], 4), replace(ASK, count=4, nodes=2))
     assert (error.reason, error.status) == ("bad_nodes", 422)
-    assert "helm-values/several-nodes" in error.next_step
+    assert "severalNodes.enabled" in error.next_step
 
 
 @pytest.mark.parametrize("engine", QueueEngine)

@@ -1,7 +1,6 @@
 """Finds and removes everything that an installation of gpulease put into a cluster.
 
-Owns the kinds, their order and how ours are known: by their label, but for the Secret that an admin
-made by hand and the label on namespaces.  Refuses to touch the hub, the homes and the servers.
+The kinds and their order; ours are known by their label.  The hub, homes and servers stay.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ from gpulease.providers.kubernetes.api.client import (
     NETWORK_POLICIES,
     PODS,
     Client,
-    ForbiddenError,
     NotFoundError,
     Resource,
 )
@@ -33,6 +31,7 @@ KINDS: Final = (
     CLAIM_TEMPLATES,
     Resource("services"),
     Resource("configmaps"),
+    Resource("secrets"),
     CLAIMS,
     NETWORK_POLICIES,
     Resource("rolebindings", _RBAC),
@@ -47,10 +46,6 @@ KINDS: Final = (
     Resource("podmonitors", _MONITORING),
     Resource("prometheusrules", _MONITORING),
 )
-SECRETS: Final = Resource("secrets")
-#: What an admin makes by hand in the hub's namespace.
-_HUB_SECRET: Final = "gpulease-hub"  # noqa: S105 - a name
-#: The hub's own namespace only bears our label: it, and every home in it, stays.
 _OURS: Final = f"{labels.NAME}={labels.APP}"
 
 
@@ -83,22 +78,9 @@ async def everything(client: Client) -> AsyncIterator[Found]:
         for each in listing.items:
             meta = each["metadata"]
             yield Found(resource, str(meta["name"]), str(meta.get("namespace", "")))
-    marked = (await client.list_all(NAMESPACES, labels=labels.INSTANCE)).items
-    for each in marked:
-        name = str(each["metadata"]["name"])
-        if await _is_there(client, name):
-            yield Found(SECRETS, _HUB_SECRET, name)
-        yield Found(NAMESPACES, name, label=labels.INSTANCE)
-    for each in (await client.list_all(NAMESPACES, labels=_OURS)).items:
-        yield Found(NAMESPACES, str(each["metadata"]["name"]))
-
-
-async def _is_there(client: Client, namespace: str) -> bool:
-    try:
-        await client.get(SECRETS, _HUB_SECRET, namespace)
-    except (NotFoundError, ForbiddenError):
-        return False
-    return True
+    # Namespaces that a hub made for its users stay, with every home in them.
+    for each in (await client.list_all(NAMESPACES, labels=labels.INSTANCE)).items:
+        yield Found(NAMESPACES, str(each["metadata"]["name"]), label=labels.INSTANCE)
 
 
 async def remove(client: Client, found: Found) -> None:

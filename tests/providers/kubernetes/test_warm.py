@@ -224,7 +224,7 @@ async def test_without_the_right_leases_start_as_ever_and_health_says_what_to_ap
     await world.stand()
     world.api.failing = [ForbiddenError("cannot patch", status=403)]
     assert (await world.take())[1] is None
-    assert "apply helm-values/warm" in world.pods.problem
+    assert "warm.enabled" in world.pods.problem
     assert not world.told
 
 

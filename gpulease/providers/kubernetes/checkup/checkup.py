@@ -51,10 +51,10 @@ NEEDS: Final = (
 )
 #: What it must not have: then the namespace's Secrets, the hub's among them, would be open to it.
 _TOO_MUCH: Final = (("get", "", "secrets", True), ("create", "", "pods/exec", True))
-_MANIFESTS: Final = "Apply helm-values anew: kubectl apply -k helm-values."
+_MANIFESTS: Final = "Install it again: helm upgrade gpulease."
 _BY_THE_HUB: Final = (
-    "The hub puts it there when a server starts: apply helm-values/user-namespaces, start the"
-    " server again, and look into the hub's log."
+    "The hub puts it there when a server starts: set userNamespaces.enabled in gpulease's chart,"
+    " start the server again, and look into the hub's log."
 )
 _SERVERS: Final = "component=singleuser-server"
 _HOMES_MAX: Final = 20
@@ -142,7 +142,7 @@ async def _wide(client: Client) -> Result:
     ]
     if missing:
         sentence = f"With several namespaces the service must, and may not, {', '.join(missing)}."
-        step = "kubectl apply -k helm-values/user-namespaces"
+        step = "Set userNamespaces.enabled, or furtherHubs, in gpulease's chart."
         return Result("namespaces", "wrong", sentence, step)
     return Result("namespaces", "ok", "The service may watch events and quotas everywhere.")
 
@@ -169,7 +169,7 @@ async def _no_more_rights(client: Client, namespace: str) -> Result:
             "least_rights",
             "wrong",
             f"The service may {' and '.join(extra)} in {namespace}, which it never needs.",
-            "Remove what gives this account more than helm-values/service/rights.yaml.",
+            "Remove what gives this account more rights than gpulease's chart does.",
         )
     return Result("least_rights", "ok", f"It can read no Secret of {namespace} and run nothing.")
 
@@ -226,11 +226,11 @@ async def _several_nodes(client: Client, settings: PodSettings, namespace: str) 
     """Whether leases may have several pods that talk to each other, within their bounds."""
     if not await pod_network.may_make(client, namespace):
         said = f"Requests for several nodes (--nodes) are refused in {namespace}"
-        return Result("several_nodes", "ok", f"{said}; {pod_network.APPLY} allows them.")
+        return Result("several_nodes", "ok", f"{said}; {pod_network.SWITCH} allows them.")
     wrong = await pod_network.refused(client, namespace, settings.instance)
     if wrong:
         said = f"The service lets the pods of a lease talk to each other, but {wrong}."
-        return Result("several_nodes", "wrong", said, pod_network.APPLY)
+        return Result("several_nodes", "wrong", said, f"Set {pod_network.SWITCH}.")
     return Result("several_nodes", "ok", f"The pods of one lease in {namespace} may talk.")
 
 

@@ -29,9 +29,9 @@ _EVERY, _SOON = 300.0, 15.0
 _MISSING = (
     (re.compile("RuntimeClass"), "Make that RuntimeClass (the GPU operator does), or change"
      " `runtime_class` of the class or KubernetesSettings.runtime_class."),
-    (re.compile("PriorityClass"), "Apply helm-values, or change `priority_class` of the class or"
-     " KubernetesSettings.priority_class."),
-    (re.compile("service ?account", re.IGNORECASE), "Apply helm-values/leases."),
+    (re.compile("PriorityClass"), "Run helm upgrade gpulease, or change `priority_class` of the"
+     " class or KubernetesSettings.priority_class."),
+    (re.compile("service ?account", re.IGNORECASE), "Run helm upgrade gpulease."),
 )  # fmt: skip
 _ELSE = "`gpulease doctor` says more."
 

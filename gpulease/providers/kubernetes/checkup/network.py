@@ -15,7 +15,10 @@ from gpulease import labels
 from gpulease.providers.kubernetes.manifests.manifest import PodSettings
 from gpulease.providers.kubernetes.manifests.network_form import End, lets, selecting
 
-_LEASES: Final = "Apply helm-values/leases/network.yaml there."
+_LEASES: Final = "Run helm upgrade gpulease."
+_EGRESS: Final = (
+    "Set singleuser.networkPolicy.egress as in the hub's values that gpulease's chart prints."
+)
 _SERVER_LABELS: Final = {"component": "singleuser-server"}
 _METADATA: Final = End(address="169.254.169.254")
 _DNS: Final = End("kube-system", {"k8s-app": "kube-dns"})
@@ -81,7 +84,7 @@ def faults(
             str(each["metadata"]["name"]) for each in selecting(policies, home, "Egress")
         )
         said = f"Servers of {namespace} may not reach lease pods on ports {settings.ports}: {names}"
-        step = "Set singleuser.networkPolicy.egress as in helm-values/values-z2jh.yaml."
+        step = _EGRESS
         found.append(Fault(f"{said}.", step))
     if selecting(policies, lease, "Egress") and lets(
         policies, lease, "Egress", _METADATA, (80, "TCP")
@@ -113,7 +116,7 @@ def server_path(
     if lets(policies, End(namespace, marks), "Egress", service, (port, "TCP")):
         return f"Servers of {namespace} reach the service directly, at {url}."
     said = f"The network policies of {namespace} let no server reach the service at {url}."
-    return Fault(said, "Set singleuser.networkPolicy.egress as in helm-values/values-z2jh.yaml.")
+    return Fault(said, _EGRESS)
 
 
 def _to_the_service(policies: Sequence[Mapping[str, Any]], lease: End, url: str) -> list[Fault]:

@@ -86,9 +86,9 @@ async def _taken(client: Client, body: Manifest, namespace: str, mend: str) -> R
             "lease_pod",
             "wrong",
             f"The API server takes no lease pod in {namespace}: {said}",
-            "It names what is missing: the service account (helm-values/leases), a RuntimeClass or"
-            " PriorityClass of the settings, a quota, or the lists at the top of the admission"
-            f" policy gpulease-lease-pods. {mend}",
+            "It names what is missing: the service account, a RuntimeClass or PriorityClass of the"
+            " settings, a quota, or a name that the admission policy gpulease-lease-pods has to"
+            f" know (leases of gpulease's chart). {mend}",
         )
     return Result("lease_pod", "ok", f"A lease pod would be taken in {namespace}.")
 
@@ -149,8 +149,9 @@ async def _kept_out(client: Client, body: Manifest, namespace: str, taken: Resul
         f"Pods with a GPU are refused in {namespace}.",
         f"A server in {namespace} could have a GPU that the hub's guard did not see: the admission"
         " policy gpulease-no-gpu is not in force there.",
-        f"kubectl label namespace {namespace} {labels.INSTANCE}="
-        f"{body['metadata']['labels'][labels.INSTANCE]}, and apply helm-values anew.",
+        f"Name {namespace} as hub.namespace of gpulease's chart; where the hub makes namespaces for"
+        f" users: kubectl label namespace {namespace} {labels.INSTANCE}="
+        f"{body['metadata']['labels'][labels.INSTANCE]}",
     )
     return _verdict(door, await refusal(client, asking, namespace))
 

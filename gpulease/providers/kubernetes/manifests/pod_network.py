@@ -29,8 +29,8 @@ from gpulease.providers.kubernetes.manifests.describe import owned_by
 
 log = logging.getLogger(__name__)
 
-#: What an admin applies so that the service may make such policies.
-APPLY: Final = "kubectl apply -k helm-values/several-nodes"
+#: What an admin sets so that the service may make such policies.
+SWITCH: Final = "severalNodes.enabled of gpulease's chart"
 #: Seconds between two looks: rights are given and taken without a word.
 _EVERY: Final = 30.0
 #: By these a pod is one of the very attempt.

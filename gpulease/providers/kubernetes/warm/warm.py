@@ -204,7 +204,7 @@ class WarmPods:
             # The lease starts as without such pods; none is made until somebody could claim it.
             self._problem = (
                 "pods stand ready and the service may not make them somebody's: apply"
-                f" helm-values/warm ({error.message})"
+                f" warm.enabled of the chart ({error.message})"
             )
             return False
         self._problem = ""
