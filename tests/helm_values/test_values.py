@@ -14,6 +14,7 @@ import yaml
 from jupyterhub.app import JupyterHub
 from traitlets.config import Config
 
+import gpulease
 from gpulease.hub import guard_list, setup_gpulease
 from testcluster import own_chart
 from tests.helm_values import shipped
@@ -140,6 +141,11 @@ def test_hub_and_service_share_a_token_of_their_own():
     given = "g" * 40
     assert secrets({"secrets": {"token": given}})["jupyterhub"]["hub-token"] == given
     assert secrets({"secrets": {"create": False}}) == {}
+
+
+def test_chart_and_package_have_one_version():
+    chart = yaml.safe_load((shipped.CHART / "Chart.yaml").read_text(encoding="utf-8"))
+    assert chart["version"] == chart["appVersion"] == gpulease.__version__
 
 
 def values(given=None) -> dict:
