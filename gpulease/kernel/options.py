@@ -97,6 +97,7 @@ class CellOptions:
         return replace(
             found,
             wait=wait if self.wait is None else self.wait,
+            else_cpu=self.else_cpu or given.else_cpu,
             seconds=given.seconds if self.seconds is None else self.seconds,
             project=given.project if self.project is None else self.project,
         )

@@ -29,7 +29,7 @@ from gpulease.kernel.relay import Relay, say
 from gpulease.kernel.sources import Sources
 from gpulease.kernel.tokens import parse_shared
 from gpulease.kernel.wait import Waiter
-from gpulease.protocol import ENV_CELL_OPTIONS, ENV_SHARED
+from gpulease.protocol import ENV_BUS, ENV_CELL_OPTIONS, ENV_SHARED
 from gpulease.transfer.api import LAST_ERROR, Home, SwitchReport
 from gpulease.transfer.values.state.process_state import ProcessState
 
@@ -52,7 +52,8 @@ class Parts(ABC):
         self._home: Home | None = None
         self._depth = 0
         #: What GPU cells ask for where they say nothing; ``%gpu config`` changes class and wait.
-        self.unattended = ENV_CELL_OPTIONS in os.environ  # a run of a whole notebook
+        # A run of a whole notebook. Without a lease service the options are a site's or a grader's.
+        self.unattended = ENV_CELL_OPTIONS in os.environ and bool(os.environ.get(ENV_BUS))
         self.defaults = parse_options(os.environ.get(ENV_CELL_OPTIONS, ""))
         self.default_class = self.defaults.gpu_class
         self.default_wait = self.defaults.wait

@@ -258,6 +258,20 @@ def run(stage: Stage, lent: Lent, tmp_path: Path) -> Iterator[HomeKernel]:
     lent.give_back(taken, as_new=False)  # its environment is a run's
 
 
+def test_without_a_service_cells_run_here_where_a_grader_says_so(
+    lent: Lent, tmp_path: Path
+) -> None:
+    taken = lent.take(tmp_path / "grader", {"GPULEASE_CELL_OPTIONS": "--else cpu"})
+    try:
+        assert taken.run("%load_ext gpulease").ok
+        cell = taken.run("%%gpu\nx = 1\nx + 1")
+        assert cell.result == "2", cell.traceback
+        assert taken.run("x").result == "1"
+        assert "NameError" in taken.run("%%gpu\nmissing").error
+    finally:
+        lent.give_back(taken, as_new=False)
+
+
 def test_a_run_asks_again_where_others_ended_its_request(stage: Stage, run: HomeKernel) -> None:
     """Nobody is there to run the cell again, and a run never fails because it has to wait."""
     end = {"reason": "forced", "sentence": "An admin ended it.", "note": "", "at": ""}
