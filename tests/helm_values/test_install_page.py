@@ -217,7 +217,7 @@ def _tokens(api) -> dict[str, str]:
 
 def _what_is_missing_is_named(notes: str) -> None:
     missing = notes.partition("Missing:")[2].partition("Next,")[0]
-    for words in ("no RuntimeClass nvidia", "nvidia.com/gpu.present", "no default StorageClass"):
+    for words in ("no RuntimeClass nvidia", "No network was recognised", "no default StorageClass"):
         assert words in missing, notes
     assert "No node offers a GPU" not in missing
     assert "no Service" not in missing
