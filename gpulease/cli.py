@@ -99,6 +99,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_reservations(commands)
     _add_simulate(commands)
     _add_verify(commands)
+    _add_strip(commands)
     _add_db(commands)
     _add_admin(commands)
     usage.add_parsers(commands)
@@ -244,6 +245,21 @@ def _add_verify(commands: Commands) -> None:
     )
     command.add_arguments(parser)
     parser.set_defaults(run=command.run)
+
+
+def _add_strip(commands: Commands) -> None:
+    from gpulease.commands import strip
+
+    parser = commands.add_parser(
+        "strip",
+        help="take gpulease's magics out of notebooks, for graders and for people without it",
+        description="Removes %%gpu, %%cpu, %gpu, %load_ext gpulease and @gpu.run, turns"
+        " `with gpu():` into `if True:`, and removes what JupyterLab keeps of GPU cells in the"
+        " file. Names each cell that still needs gpulease; exit status 0 when there is"
+        " none.".replace("%", "%%"),
+    )
+    strip.add_arguments(parser)
+    parser.set_defaults(run=strip.run)
 
 
 def _add_simulate(commands: Commands) -> None:

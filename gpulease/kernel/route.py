@@ -151,11 +151,11 @@ def _magics(cell: str) -> list[_Magic]:
     """
     if cell.lstrip().startswith("%%"):
         return []
-    lines = [f"{line}\n" for line in cell.split("\n")]
+    lines = cell.split("\n")
     matches = [
         (n, m) for n, line in enumerate(lines) if (m := _LINE_MAGIC.fullmatch(line.rstrip()))
     ]
-    starts = _commands(lines) if matches else set()
+    starts = command_lines(lines) if matches else set()
     return [
         _Magic(match[1], (match[2] or "").strip(), match[0].strip(), number)
         for number, match in matches
@@ -163,12 +163,12 @@ def _magics(cell: str) -> list[_Magic]:
     ]
 
 
-def _commands(lines: list[str]) -> set[int]:
+def command_lines(lines: list[str]) -> set[int]:
     """Return the lines, from 0, that IPython takes for commands (``%``, ``!``, ``?`` ...)."""
     from IPython.core.inputtransformer2 import EscapedCommand, make_tokens_by_line
 
     found: set[int] = set()
-    rest = list(lines)
+    rest = [f"{line}\n" for line in lines]
     # One at a time, as IPython does: what stands in a command is no Python and may hide the next.
     find: Any = EscapedCommand.find
     while (command := find(make_tokens_by_line(rest))) is not None:

@@ -43,15 +43,7 @@ def read(path: Path) -> tuple[list[CodeCell], str]:
     Raises:
         GPULeaseError: ``bad_notebook`` where it cannot be read or is not Python's.
     """
-    import nbformat
-
-    reading: Any = nbformat.read  # it has no types
-    try:
-        found = reading(path, as_version=4)
-    except OSError as error:
-        raise _bad(path, error.strerror or "it cannot be read") from None
-    except Exception as error:  # noqa: BLE001 - nbformat raises many kinds for what is none
-        raise _bad(path, f"it is no notebook ({str(error).splitlines()[0][:100]})") from None
+    found = opened(path)
     spec = found.metadata.get("kernelspec", {})
     if spec.get("language", "python") != "python":
         raise _bad(
@@ -67,6 +59,23 @@ def read(path: Path) -> tuple[list[CodeCell], str]:
     if not cells:
         raise _bad(path, "it has no code cells")
     return cells, str(spec.get("name") or "python3")
+
+
+def opened(path: Path) -> Any:
+    """Return a notebook's file as nbformat has it, of format 4.
+
+    Raises:
+        GPULeaseError: ``bad_notebook``.
+    """
+    import nbformat
+
+    reading: Any = nbformat.read  # it has no types
+    try:
+        return reading(path, as_version=4)
+    except OSError as error:
+        raise _bad(path, error.strerror or "it cannot be read") from None
+    except Exception as error:  # noqa: BLE001 - nbformat raises many kinds for what is none
+        raise _bad(path, f"it is no notebook ({str(error).splitlines()[0][:100]})") from None
 
 
 def _without_steering(body: str) -> str:
