@@ -110,7 +110,7 @@ def setup_gpulease(
         c,
         spawner_class,
         service_name,
-        server_service_url or f"{_root(service_url)}{_base_path(c)}services/{service_name}/",
+        server_service_url or f"{_root(service_url)}{base_path(c)}services/{service_name}/",
     )
     if home_card:
         _add_card(c, service_name)
@@ -155,7 +155,7 @@ def _root(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc}"
 
 
-def _base_path(c: Config) -> str:
+def base_path(c: Config) -> str:
     """Return the hub's base path with both slashes, as the site set it by any of two settings."""
     if "base_url" in c.JupyterHub:
         path = str(c.JupyterHub.base_url)
