@@ -7,7 +7,7 @@ limits would keep waiting for ever are refused.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime
 
@@ -67,37 +67,6 @@ class Limits:
                 self._mine[bounds.home.name, lease.user, pool] += units
             for name in bounds.counted:
                 self._units[name, pool] += units
-
-    def parted(self, group: Sequence[Lease]) -> tuple[Sequence[Lease], Sequence[Lease]]:
-        """Return those of requests that want the same whom no limit touches, and the others.
-
-        Most of a long queue ask alone, hold nothing, and are in a project without limits.
-        """
-        if not self._touches_nobody(group[0]):
-            return (), group
-        users = self._users
-        free = [request for request in group if request.user not in users]
-        if len(free) == len(group):
-            return group, ()
-        return free, [request for request in group if request.user in users]
-
-    def _touches_nobody(self, request: Lease) -> bool:
-        """Whether a request could be above no limit but that of its person."""
-        plain = request.server_ready and request.not_before is None and not request.in_quota_only
-        if not plain or self.bounds or self._unpaid:
-            return False
-        return not (self._shared and self._bounds_of(request).bounding)
-
-    def one_by_one(self, groups: Iterable[Sequence[Lease]], now: datetime) -> Iterator[Lease]:
-        """Yield the requests of groups that could start one after the other, first come first.
-
-        Each counts as granted for those after it.
-        """
-        for request in queue.in_order([group for group in groups if group]):
-            if kept_waiting(request, now, self) is None:
-                yield request
-                if not request.kept:
-                    self.grant(request)
 
     def start(self, lease: Lease) -> None:
         """Count a lease that this plan starts, as the class it is served by."""

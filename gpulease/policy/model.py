@@ -8,12 +8,12 @@ A *request* and the *lease* it becomes are one record, ``Lease``: it begins ``qu
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from decimal import Decimal
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from gpulease.policy.actions import (
     Action,
@@ -131,6 +131,17 @@ class PolicyDocument(Limits):
         return {each.name: each for each in reversed(self.classes)}
 
 
+class Wish(NamedTuple):
+    """What devices a request asks for, whoever asks."""
+
+    gpu_class: str
+    needs: str
+    number: int
+    nodes: int
+    min_count: int
+    steps: tuple[int, ...]
+
+
 @dataclass(frozen=True)
 class Lease:
     """A request or lease, as stored."""
@@ -195,15 +206,11 @@ class Lease:
     charge_estimated: bool = False  # its end is when something was heard of it last
     version: int = 1
 
-    @cached_property
-    def wish(self) -> Hashable:
-        """What requests have in common that are alike but for who asks, and since when.
-
-        It is worked out once for each record, so a queue is sorted by what changed in it.
-        """
-        plain = self.server_ready and self.not_before is None and not self.kept
-        wanted = self.gpu_class, self.project, self.needs, self.count, self.nodes
-        return *wanted, self.min_count, self.steps, self.in_quota_only, self.batch, plain
+    @property
+    def wish(self) -> Wish:
+        """What it asks for: requests of one wish take from the same devices."""
+        shape = self.count, self.nodes, self.min_count, self.steps
+        return Wish(self.gpu_class, self.needs, *shape)
 
     @cached_property
     def place(self) -> tuple[float, int, str]:

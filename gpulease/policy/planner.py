@@ -14,6 +14,7 @@ from dataclasses import replace
 from gpulease.policy import queue
 from gpulease.policy.admission import Admission, admit, came_free, holds
 from gpulease.policy.health import reactions, reshaped_too_late, stuck, unoffered
+from gpulease.policy.limits import Limits
 from gpulease.policy.model import Action, Alert, End, Lease, Requeue, Snapshot
 from gpulease.policy.reclaim import Doubts, decide, nominations
 
@@ -112,7 +113,7 @@ def _steps(snapshot: Snapshot) -> list[Action]:
         still = tuple([each for each in snapshot.leases if each.id not in over])
         snapshot = replace(snapshot, leases=still)
     ending = frozenset(a.lease_id for a in healed.values() if isinstance(a, End))
-    admitted, back = Admission(), dict[str, Requeue]()
+    admitted, back = Admission(Limits.of(snapshot)), dict[str, Requeue]()
     if snapshot.capacity_known:
         held = holds(snapshot, ending)
         back, kept = came_free(snapshot, held, healed.keys())

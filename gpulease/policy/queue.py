@@ -6,11 +6,10 @@ Where projects share devices, ``fairness`` decides whose turn it is.
 from __future__ import annotations
 
 from bisect import insort
-from collections import Counter, defaultdict
-from collections.abc import Hashable, Mapping, Sequence, Set
+from collections import Counter
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from datetime import datetime
-from itertools import chain
 from operator import attrgetter
 from typing import TypeVar
 
@@ -124,48 +123,9 @@ def pool_of(snapshot: Snapshot, lease: Lease) -> str:
 
 
 @once
-def alike(snapshot: Snapshot) -> Sequence[Sequence[Lease]]:
-    """Return the queued requests in groups of which all want the same (``Lease.wish``).
-
-    Most of what is to be said of a request is said of its group: of a long queue a plan costs the
-    groups.  Within each it is first come first; a group whose first is first.
-    """
-    found: defaultdict[Hashable, list[Lease]] = defaultdict(list)
-    for request in waiting(snapshot):
-        found[request.wish].append(request)
-    return list(found.values())
-
-
-@once
-def groups_by_pool(snapshot: Snapshot) -> Mapping[str, Sequence[Sequence[Lease]]]:
-    """Return the groups of ``alike`` by pool; a pool whose first is first."""
-    found: dict[str, list[Sequence[Lease]]] = {}
-    classes = snapshot.policy.by_name
-    for group in alike(snapshot):
-        gpu_class = classes.get(group[0].gpu_class)
-        if gpu_class is not None:
-            found.setdefault(gpu_class.pool, []).append(group)
-            continue
-        apart: dict[str, list[Lease]] = {}  # its class is gone: each belongs where its devices are
-        for request in group:
-            apart.setdefault(pool_of(snapshot, request), []).append(request)
-        for pool, requests in apart.items():
-            found.setdefault(pool, []).append(requests)
-    first = {pool: min(order(group[0]) for group in groups) for pool, groups in found.items()}
-    return {pool: found[pool] for pool in sorted(found, key=first.__getitem__)}
-
-
-def in_order(groups: Sequence[Sequence[Lease]]) -> Sequence[Lease]:
-    """Return the requests of several groups, first come first."""
-    if len(groups) == 1:
-        return groups[0]
-    return sorted(chain.from_iterable(groups), key=_ORDER)
-
-
-@once
 def by_pool(snapshot: Snapshot) -> Mapping[str, Sequence[Lease]]:
     """Return the queued requests of each pool, first come first; a pool whose first is first."""
-    groups = groups_by_pool(snapshot)
-    if len(groups) == 1:
-        return dict.fromkeys(groups, waiting(snapshot))
-    return {pool: in_order(found) for pool, found in groups.items()}
+    found: dict[str, list[Lease]] = {}
+    for request in waiting(snapshot):
+        found.setdefault(pool_of(snapshot, request), []).append(request)
+    return found

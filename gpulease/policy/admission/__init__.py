@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from gpulease.policy.admission.admit import admit
 from gpulease.policy.admission.holds import came_free, holds
-from gpulease.policy.admission.remaining_capacity import Unmet
-from gpulease.policy.admission.wait_reasons import Admission
+from gpulease.policy.admission.remaining_capacity import Admission, Unmet
 
 __all__ = ["Admission", "Unmet", "admit", "came_free", "holds"]

@@ -2,27 +2,29 @@
 
 It decides which waiting request gets which free device in this plan, and why the others wait.  It
 is work-conserving: a request under its limits that fits what is free and not held never waits.
-
-Of a long queue only the beginning is gone through one by one.  Free devices and open seats only
-become fewer while a plan is made, so requests that want the same are of one *kind*: where one of
-them cannot be served, none after it can.  Once all kinds are settled so, the rest is told why it
-waits kind by kind.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 
 from gpulease.policy import limits, queue
 from gpulease.policy.admission import substitution
 from gpulease.policy.admission.holds import gathers
-from gpulease.policy.admission.remaining_capacity import Left
-from gpulease.policy.admission.request_classes import Kinds
-from gpulease.policy.admission.wait_reasons import Admission, tell_rest, wait
+from gpulease.policy.admission.remaining_capacity import Admission, Left, Unmet
 from gpulease.policy.capacity import fitting
-from gpulease.policy.fairness.fair_order import Line, lines
-from gpulease.policy.model import Device, End, EndReason, GPUClass, Lease, Snapshot, Start
+from gpulease.policy.fairness.fair_order import turns
+from gpulease.policy.model import (
+    Device,
+    End,
+    EndReason,
+    GPUClass,
+    Lease,
+    Snapshot,
+    Start,
+    Wait,
+)
 from gpulease.policy.pods import ClusterQueue
 
 
@@ -37,9 +39,10 @@ def admit(
         ending: the leases that end in this same plan.
     """
     through = _Pass(Left(snapshot, held, ending))
-    for line in through.outcome.queues:
-        through.serve_line(line)
+    for request in turns(snapshot):
+        through.serve(request)
     through.substitute()
+    through.tell_why()
     return through.outcome
 
 
@@ -48,31 +51,13 @@ class _Pass:
 
     def __init__(self, left: Left) -> None:
         self._left = left
-        self._kinds = Kinds(left)
-        self.outcome = Admission(queues=lines(left.snapshot), limits=left.limits)
+        self.outcome = Admission(left.limits)
         self._expecting = {each.nominated_for for each in queue.holding(left.snapshot)}
+        #: What the next one lacks who asks for the same (``_same``), as long as nothing is taken,
+        #: or why it is not let in.
+        self._found_nothing: dict[Hashable, Unmet | str] = {}
 
-    def serve_line(self, line: Line) -> None:
-        """Grant in turn what is free, as long as any kind of request could be served.
-
-        Who is of a kind that finds nothing any more is told with the rest.
-        """
-        opened, keepers = self._kinds.opened(line), self._left.keepers(line)
-        seen: set[str] = set()
-        for request in line if opened or keepers else ():
-            kinds = self._kinds
-            if kinds.own or kinds.of(request) in opened or request.id in keepers:
-                seen.add(request.id)
-                keepers.discard(request.id)
-                self._serve(request)
-                kind = kinds.of(request)  # who sits in a window now is of another than before
-                if kind in opened and kinds.is_settled(request):
-                    opened.discard(kind)
-            if not opened and not keepers:
-                break
-        tell_rest(self._left, self.outcome, line, seen)
-
-    def _serve(self, request: Lease) -> None:
+    def serve(self, request: Lease) -> None:
         """Grant a request what it asks for, or say what it waits for."""
         gpu_class = queue.class_of(self._left.snapshot.policy, request.gpu_class)
         if gpu_class is None:
@@ -80,18 +65,22 @@ class _Pass:
             return
         why = self._kept_waiting(request, gpu_class)
         if why is not None:
-            wait(self._left, self.outcome, request, why)
+            self._wait(request, why)
             return
         request = self._left.limits.within(request)
         if gpu_class.queue is not None:
             self._hand_over(request, gpu_class, gpu_class.queue)
+            return
+        same = self._same(request)
+        if self._finds_nothing(request, same):
             return
         free = self._left.free[gpu_class.pool]
         goes_on = request.kept and len(free.kept_for(request)) >= request.count
         reserved = "" if goes_on else self._left.doors.refusal(request, gpu_class.pool)
         if reserved:
             if not self._grow(request, gpu_class):
-                wait(self._left, self.outcome, request, reserved)
+                self._found_nothing[same] = reserved
+                self._wait(request, reserved)
             return
         # A seat that is reserved comes before what was taken back for somebody else.
         seat = self._left.doors.window_for(request) is not None
@@ -109,6 +98,22 @@ class _Pass:
             self.outcome.actions.append(self._grant(request, chosen, gpu_class))
         else:
             self._leave_waiting(request, gpu_class)
+
+    def _same(self, request: Lease) -> Hashable:
+        """Return what is the same for requests of which one finds nothing where another does."""
+        left = self._left
+        own = request.id in left.keepers or request.id in self._expecting
+        gathering = gathers(request, left.snapshot)
+        return request.wish, gathering, left.doors.kind(request), request.id if own else ""
+
+    def _finds_nothing(self, request: Lease, same: Hashable) -> bool:
+        """Let a request wait where it is known already that it finds nothing."""
+        nothing = self._found_nothing.get(same)
+        if isinstance(nothing, str):
+            self._wait(request, nothing)
+        elif nothing is not None:
+            self.outcome.lacking.append(nothing._replace(request=request))
+        return nothing is not None
 
     def _kept_waiting(self, request: Lease, gpu_class: GPUClass) -> str | None:
         """Return why a request waits whatever is free, or ``None``."""
@@ -134,7 +139,7 @@ class _Pass:
     def _hand_over(self, request: Lease, gpu_class: GPUClass, line: ClusterQueue) -> None:
         """Let the cluster's own queue decide, whatever is free; it takes so many at once."""
         if self._left.pending[gpu_class.name] >= line.max_pending:
-            wait(self._left, self.outcome, request, "cluster_queue_full")
+            self._wait(request, "cluster_queue_full")
             return
         self._left.pending[gpu_class.name] += 1
         self.outcome.actions.append(self._grant(request, (), gpu_class))
@@ -150,17 +155,21 @@ class _Pass:
     def substitute(self) -> None:
         """Serve by a fall-back who lacks a device that does not come free by itself."""
         left, served = self._left, dict[str, Start]()
-        for request, gpu_class, chosen in substitution.substitutes(left, self._kinds, self.outcome):
+        for request, gpu_class, chosen in substitution.substitutes(left, self.outcome):
             instead = left.limits.within(substitution.served_by(request, gpu_class))
             if left.limits.exceeded(request) or left.limits.exceeded(instead):
                 continue
             if left.limits.bound(instead) is None:
                 devices = chosen[: instead.count]
                 served[request.id] = self._grant(request, devices, gpu_class, gpu_class.name)
-        if served:
-            self.outcome.served(served.keys())
-            actions = [each for each in self.outcome.actions if each.lease_id not in served]
-            self.outcome.actions = [*actions, *served.values()]
+        self.outcome.actions += served.values()
+        self.outcome.lacking = [x for x in self.outcome.lacking if x.request.id not in served]
+
+    def tell_why(self) -> None:
+        """Say what those wait for who lack devices, once all is granted."""
+        for want in self.outcome.lacking:
+            gpu_class = self._left.snapshot.policy.by_name[want.request.gpu_class]
+            self._wait(want.request, self._left.why_nothing(want.request, gpu_class))
 
     def _preferred_node(self, request: Lease) -> str:
         return self._left.snapshot.preferred_nodes.get(request.id, "")
@@ -169,6 +178,7 @@ class _Pass:
         self, request: Lease, chosen: Sequence[Device], gpu_class: GPUClass, fallback: str = ""
     ) -> Start:
         pool = gpu_class.pool
+        self._found_nothing.clear()
         self._left.free[pool].take(chosen)
         served = substitution.served_by(request, gpu_class)
         if 0 < len(chosen) < request.count:
@@ -194,14 +204,27 @@ class _Pass:
         unmet = self._left.unmet(request, gpu_class)
         if min(unmet.missing.values(), default=1) > 0 and self._grow(request, gpu_class):
             return  # what comes free by itself is not enough
-        self.outcome.lack(unmet, (request,))
-        wait(self._left, self.outcome, request, self._left.why_nothing(request, gpu_class))
+        self.outcome.lacking.append(unmet)
         line = self._left.line(request, gpu_class)
         if request.count > 1:  # on a node without room for it it would hope, and hold, in vain
             room = self._left.rooms.nodes(gpu_class, request)
             line = {node: there for node, there in line.items() if node in room}
         preferred = fitting.Preference(node=self._preferred_node(request))
         hoped = fitting.for_request(line, request, preferred)
-        if gathers(request, self._left.snapshot):
-            free.keep(hoped, request)
-        coming.take(hoped)
+        keeps = gathers(request, self._left.snapshot)
+        taken = [device for device in hoped if keeps or device in coming]
+        if not taken:
+            self._found_nothing[self._same(request)] = unmet
+            return
+        self._found_nothing.clear()
+        if keeps:
+            free.keep(taken, request)
+        coming.take(taken)
+
+    def _wait(self, request: Lease, reason: str) -> None:
+        """Say what a request waits for, unless it is said already."""
+        if reason == request.reason:
+            return
+        bound = self._left.limits.bound(request) if reason == limits.QUOTA else None
+        detail = bound.detail if bound is not None else ""
+        self.outcome.actions.append(Wait(request.id, reason, detail=detail))

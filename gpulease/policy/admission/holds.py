@@ -16,7 +16,7 @@ from gpulease.policy import capacity, limits, queue
 from gpulease.policy.batch import stands_back
 from gpulease.policy.capacity import coming_devices, fitting, free_devices, growth
 from gpulease.policy.capacity.fitting import Inventory, by_node, for_request, of_one_node, suits
-from gpulease.policy.fairness.fair_order import lines
+from gpulease.policy.fairness.fair_order import turns
 from gpulease.policy.model import Device, Lease, LeaseState, Requeue, Snapshot
 from gpulease.policy.reservations.seats import Doors
 
@@ -52,22 +52,13 @@ def holds(snapshot: Snapshot, ending: frozenset[str] = frozenset()) -> Mapping[s
         for pool in free.keys() | coming.keys()
     }
     bounds = limits.Limits.of(snapshot, bounds=True)
-    for line in lines(snapshot):
-        here = {queue.pool_of(snapshot, group[0]) for group in line.groups} & pools.keys()
-        nominees = {x.id for group in line.groups for x in group if x.id in claims}
-        for request in line:
-            nominees.discard(request.id)
-            if request.kept:
-                continue
-            kept = pools.get(queue.pool_of(snapshot, request))
-            if kept is not None and kept.devices:
-                if limits.kept_waiting(request, snapshot.now, bounds) is None:
-                    mine = kept.claim(bounds.within(request), claims.get(request.id, 0))
-                    held.update((device.uuid, request.id) for device in mine)
-            elif all(not pools[pool].devices for pool in here):
-                break
-            if not nominees and all(pools[pool].unclaimed == 0 for pool in here):
-                break
+    for request in turns(snapshot):
+        kept = pools.get(queue.pool_of(snapshot, request))
+        if kept is None or not kept.devices or request.kept:
+            continue
+        if limits.kept_waiting(request, snapshot.now, bounds) is None:
+            mine = kept.claim(bounds.within(request), claims.get(request.id, 0))
+            held.update((device.uuid, request.id) for device in mine)
     return held
 
 
@@ -97,11 +88,6 @@ class _Kept:
         self.devices = [d for d in [*now, *soon] if d.uuid in reclaimed or d.uuid in loose]
         self._open_now = sum(device.uuid not in reclaimed for device in now)
         self._loose = len(loose)
-
-    @property
-    def unclaimed(self) -> int:
-        """How many devices anybody may still claim."""
-        return self._loose
 
     def claim(self, request: Lease, given_up: int) -> list[Device]:
         """Return what is kept for the next in turn.

@@ -1,9 +1,10 @@
-"""What is left of everything while one pass goes through the queue."""
+"""What is left of everything while one pass goes through the queue, and what its outcome is."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
 from types import MappingProxyType
@@ -13,8 +14,8 @@ from gpulease.policy import capacity, limits, queue
 from gpulease.policy.capacity import fitting
 from gpulease.policy.capacity.fitting import Inventory, Nodes, joined
 from gpulease.policy.capacity.growth import Growth
-from gpulease.policy.fairness.fair_order import Line
-from gpulease.policy.model import GPUClass, Lease, LeaseState, Snapshot
+from gpulease.policy.limits import Limits
+from gpulease.policy.model import Action, GPUClass, Lease, LeaseState, Snapshot, Wish
 from gpulease.policy.reservations.seats import Doors
 
 #: The place of what is missing on several nodes.
@@ -35,34 +36,49 @@ class Unmet(NamedTuple):
     missing: Mapping[str, int]
     parts: Mapping[str, Sequence[int]] = MappingProxyType({})
 
+    @property
+    def shortage(self) -> Hashable:
+        """The same for requests that ask for the same and lack the same."""
+        parts = tuple([(node, *lacks) for node, lacks in self.parts.items()])
+        return self.request.wish, tuple(self.missing.items()), parts
+
+
+@dataclass
+class Admission:
+    """The outcome of one pass over the queue.
+
+    Attributes:
+        actions: what is done to the requests.
+        started: pool -> the requests that start on its devices.
+        limits: what is held by everybody once these have started.
+        lacking: those that nothing but capacity keeps waiting, in the order of turns.
+    """
+
+    limits: Limits
+    actions: list[Action] = field(default_factory=list)
+    started: dict[str, list[Lease]] = field(default_factory=dict)
+    lacking: list[Unmet] = field(default_factory=list)
+
 
 class Rooms:
     """The nodes that could serve a request at all, looked for once for all that ask alike."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
-        self._known: dict[tuple[str, str, int, int], tuple[Mapping[str, int], Unmet]] = {}
+        self._known: dict[Wish, Mapping[str, int]] = {}
 
     def nodes(self, gpu_class: GPUClass, request: Lease) -> Mapping[str, int]:
         """Return how many parts of a request fit on each node that could serve it by a class."""
-        return self._of(gpu_class, request)[0]
-
-    def unmet(self, gpu_class: GPUClass, request: Lease, line: Nodes) -> Unmet:
-        """Return what a request lacks where it has these devices."""
-        room, nothing = self._of(gpu_class, request)
-        if not line:
-            return nothing._replace(request=request)
-        return _lacks(request, gpu_class.pool, room, line)
-
-    def _of(self, gpu_class: GPUClass, request: Lease) -> tuple[Mapping[str, int], Unmet]:
-        key = gpu_class.name, request.needs, request.count, request.nodes
-        if key not in self._known:
+        if request.wish not in self._known:
             good = capacity.in_service(self._snapshot).get(gpu_class.pool, ())
             suiting = [d for d in good if fitting.suits(gpu_class.name, d, request.needs)]
             room = fitting.room(suiting, request.count, request.nodes)
-            room = {node: room[node] for node in sorted(room)}
-            self._known[key] = room, _lacks(request, gpu_class.pool, room, {})
-        return self._known[key]
+            self._known[request.wish] = {node: room[node] for node in sorted(room)}
+        return self._known[request.wish]
+
+    def unmet(self, gpu_class: GPUClass, request: Lease, line: Nodes) -> Unmet:
+        """Return what a request lacks where it has these devices."""
+        return _lacks(request, gpu_class.pool, self.nodes(gpu_class, request), line)
 
 
 def _lacks(request: Lease, pool: str, room: Mapping[str, int], line: Nodes) -> Unmet:
@@ -88,6 +104,7 @@ class Left:
 
     Attributes:
         limits: what is held by everybody, with those who start.
+        keepers: the requests that something is kept for.
         free: pool -> the devices that may be given now.
         coming: pool -> those that come free by themselves.
         growth: how many nodes may still be asked for.
@@ -100,7 +117,7 @@ class Left:
     def __init__(self, snapshot: Snapshot, held: Mapping[str, str], ending: frozenset[str]) -> None:
         self.snapshot = snapshot
         self.limits = limits.Limits.of(snapshot, bounds=True)
-        self._keepers = frozenset(held.values())
+        self.keepers = frozenset(held.values())
         self._becoming = queue.becoming(snapshot)  # what runs goes on, be it in another shape
         self.paused = {each.name for each in snapshot.policy.pools if each.paused}
         free = capacity.free_devices(snapshot)
@@ -128,12 +145,6 @@ class Left:
         """Whose processes are still on devices, where leases become another shape."""
         devices = self.snapshot.devices if self._becoming else ()
         return frozenset([each.occupied_by for each in devices])
-
-    def keepers(self, line: Line) -> set[str]:
-        """Return the requests of a line that something is kept for."""
-        if not self._keepers:
-            return set()
-        return {x.id for group in line.groups for x in group if x.id in self._keepers}
 
     def line(self, request: Lease, gpu_class: GPUClass) -> Nodes:
         """Return what is free or comes on each node, for a request."""

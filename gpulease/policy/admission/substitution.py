@@ -10,9 +10,7 @@ from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import replace
 
 from gpulease.policy import queue
-from gpulease.policy.admission.remaining_capacity import Left
-from gpulease.policy.admission.request_classes import Kinds
-from gpulease.policy.admission.wait_reasons import Admission
+from gpulease.policy.admission.remaining_capacity import Admission, Left
 from gpulease.policy.capacity import fitting
 from gpulease.policy.capacity.fitting import Inventory
 from gpulease.policy.model import Device, GPUClass, Lease, PolicyDocument
@@ -61,37 +59,25 @@ def substitute(
     return None
 
 
-def substitutes(
-    left: Left, kinds: Kinds, outcome: Admission
-) -> Iterator[tuple[Lease, GPUClass, list[Device]]]:
+def substitutes(left: Left, outcome: Admission) -> Iterator[tuple[Lease, GPUClass, list[Device]]]:
     """Yield who lacks a device that does not come free by itself, in turn, with a fall-back.
 
     Args:
         left: what is left once everybody was served who asked for it; less after each.
-        kinds: the kinds of requests.
         outcome: who lacks what.
     """
-    policy = left.snapshot.policy
-    falls = {name for name, each in policy.by_name.items() if each.fallback}
-    if not falls or not any(left.free.values()):
-        return
-
-    def kind_of(request: Lease) -> Hashable:
-        return kinds.of(request), policy.projects.home(request.project).classes
-
-    lacking = (x for _, group in outcome.lacking for x in group if x.gpu_class in falls)
-    opened = {kind_of(request) for request in lacking}
-    for want in outcome.unmet() if opened else ():
+    policy, found_nothing = left.snapshot.policy, set[Hashable]()
+    for want in outcome.lacking if any(left.free.values()) else ():
         request = want.request
-        kind = kind_of(request)
-        if kind not in opened or min(want.missing.values(), default=1) == 0:
+        # What is left only becomes less: who asks for the same finds nothing either.
+        classes = policy.projects.home(request.project).classes
+        same = request.wish, left.doors.kind(request), classes
+        if same in found_nothing or min(want.missing.values(), default=1) == 0:
             continue
         near = left.snapshot.preferred_nodes.get(request.id, "")
         other = substitute(policy, request, left.free, near)
         if other is None or left.doors.refusal(served_by(request, other[0]), other[0].pool):
-            opened.discard(kind)
-            if not opened:
-                break
+            found_nothing.add(same)
             continue
         yield request, *other
 

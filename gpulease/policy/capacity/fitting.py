@@ -230,6 +230,9 @@ class Inventory:
     def __len__(self) -> int:
         return len(self._left)
 
+    def __contains__(self, device: Device) -> bool:
+        return device.uuid in self._left
+
     def line(self, request: Lease) -> Nodes:
         """Return what a request may take, by node, what is kept for it first."""
         wish = request.gpu_class, request.needs

@@ -186,15 +186,12 @@ def _shares(snapshot: Snapshot, lease: Lease) -> Iterator[Input]:
 
 def _past_use(node: Node) -> Iterator[Input]:
     """Say what past use, which decays, made of a project's weight beside those it shares with."""
-    beside = node.parent.below.values() if node.parent is not None else ()
-    # Of those that want something now: shares are divided among them.
-    now = [each for each in beside if each is node or (each.weight and each.wanted())]
-    used = {each.name: each.used for each in now}
-    if any(used.values()):
-        said = ", ".join(f"{name} {part:.1%}" for name, part in used.items())
+    every = node.parent.used_below if node.parent is not None else 0.0
+    if node.used or every:
         yield (
-            f"Past use that still counts, of the whole pool: {said}.",
-            {"past_use": {name: round(part, 4) for name, part in used.items()}},
+            f"Past use that still counts, of the whole pool: {node.used:.1%} by {node.name},"
+            f" {every:.1%} by all that want GPUs now.",
+            {"past_use": round(node.used, 4), "past_use_of_all": round(every, 4)},
         )
 
 

@@ -7,7 +7,7 @@ the pool, and off what is guaranteed to their own project, which covers its rese
 
 from __future__ import annotations
 
-from collections.abc import Container, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import log
 
 from gpulease.policy import budgets, capacity, limits, queue
@@ -37,12 +37,11 @@ def standing(snapshot: Snapshot) -> Mapping[str, Tree]:
         units_held = units_that_stay(snapshot, lease) if tree is not None else 0
         if tree is not None and units_held:
             tree.hold(lease, units_held, spent=lease.id in over)
-    for group in startable(snapshot):
-        gpu_class = snapshot.policy.by_name.get(group[0].gpu_class)
+    for request in startable(snapshot):
+        gpu_class = snapshot.policy.by_name.get(request.gpu_class)
         tree = trees.get(gpu_class.pool if gpu_class is not None else "")
         if tree is not None:
-            for requests, spent in by_spent(group, over):
-                tree.wait(requests, spent=spent)
+            tree.wait(request, spent=request.id in over)
     there = capacity.in_service(snapshot)
     units = {pool: len(there.get(pool, ())) - reserved.get(pool, 0) for pool in pools}
     _count_use(snapshot, trees, units)
@@ -50,19 +49,6 @@ def standing(snapshot: Snapshot) -> Mapping[str, Tree]:
         there_for_all = max(0, units[pool])
         tree.root.settle(there_for_all, float(there_for_all))
     return trees
-
-
-def by_spent(
-    group: Sequence[Lease], over: Container[str]
-) -> Iterator[tuple[Sequence[Lease], bool]]:
-    """Yield the requests of a group whose budget is used up, and the others."""
-    if not over:
-        yield group, False
-        return
-    for spent in (False, True):
-        found = [request for request in group if (request.id in over) is spent]
-        if found:
-            yield found, spent
 
 
 def units_of(lease: Lease) -> int:
@@ -90,37 +76,21 @@ def units_that_stay(snapshot: Snapshot, lease: Lease) -> int:
 
 
 @once
-def startable(snapshot: Snapshot) -> Sequence[Sequence[Lease]]:
-    """Return the requests that could start if everything were free, in groups that want the same.
-
-    Those whom no limit touches are not counted one by one: they ask alone, and nobody in their
-    project keeps to its quota.
-    """
-    bounds, number = limits.Limits.of(snapshot), queue.waiting_of(snapshot)
-    home = snapshot.policy.projects.home
-    quotas = {home(x[0].project).name for x in queue.alike(snapshot) if x[0].in_quota_only}
-    found, rest = list[Sequence[Lease]](), list[Sequence[Lease]]()
-    for group in queue.alike(snapshot):
-        counts = quotas and home(group[0].project).name in quotas
-        free, others = ((), group) if counts else bounds.parted(group)
-        alone = [request for request in free if number[request.user] == 1]
-        if len(alone) < len(free):
-            others = [*others, *[request for request in free if number[request.user] > 1]]
-        found.append(alone)
-        rest.append(others)
-    counted: dict[Hashable, list[Lease]] = {}
-    for request in bounds.one_by_one(rest, snapshot.now):
-        counted.setdefault(request.wish, []).append(request)
-    return [group for group in (*found, *counted.values()) if group]
+def startable(snapshot: Snapshot) -> Sequence[Lease]:
+    """Return the requests that could start one after the other if everything were free."""
+    bounds, found = limits.Limits.of(snapshot), list[Lease]()
+    for request in queue.waiting(snapshot):
+        if limits.kept_waiting(request, snapshot.now, bounds) is None:
+            found.append(request)
+            if not request.kept:
+                bounds.grant(request)
+    return found
 
 
 @once
 def blocked(snapshot: Snapshot) -> frozenset[str]:
     """Return the requests that could not start though everything were free."""
-    could = startable(snapshot)
-    if sum(map(len, could)) == len(queue.waiting(snapshot)):
-        return frozenset()
-    return queue.waiting_ids(snapshot).difference(x.id for group in could for x in group)
+    return queue.waiting_ids(snapshot).difference([x.id for x in startable(snapshot)])
 
 
 def _reserved(snapshot: Snapshot) -> tuple[dict[str, int], dict[str, dict[str, int]]]:

@@ -12,16 +12,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from operator import itemgetter
 from types import MappingProxyType
+from typing import NamedTuple
 
 from gpulease.policy import budgets, queue
 from gpulease.policy.fairness.standing import standing, stays, units_of
-from gpulease.policy.fairness.tree import Node, Tree, above
+from gpulease.policy.fairness.tree import Node, Tree
 from gpulease.policy.model import Lease, Snapshot
 from gpulease.policy.reclaim.borrowed_leases import (
-    Firsts,
     Given,
     Loan,
     Useful,
@@ -32,13 +31,16 @@ from gpulease.policy.reclaim.borrowed_leases import (
 )
 
 
-@dataclass(frozen=True)
-class _Right:
+class _Right(NamedTuple):
     """By which rule a request may take; ``lacks``: with it its side is not above its target."""
 
     by_guarantee: bool
     by_share: bool
     lacks: bool
+
+
+#: A lease that may go, and its place among all of these: the least goes first.
+_Place = tuple[tuple[object, ...], Loan]
 
 
 class Borrowed:
@@ -67,11 +69,11 @@ class Borrowed:
         self._moved: dict[Node, int] = {}  # what leaves: nobody holds it any more
         self._coming: dict[Node, int] = {}  # what is promised: it entitles to less, and is not held
         self._lent: dict[Node, list[Loan]] = {}  # project -> leases, in the order in which they go
-        self._within: dict[Node, dict[int, bool]] = {}  # project -> units that are asked for
+        self._lenders: set[Node] = set()  # those of these projects that hold more than their quota
         self._units: dict[Node, set[int]] = {}  # how many units one of its leases may hold
         self._ordered: set[Node] = set()  # the projects whose leases stand in that order
-        self._firsts: dict[Hashable, Firsts[Node, Loan]] = {}
-        self._changed: list[Node] = []  # projects, as often as what they hold changed
+        #: project -> what goes first of it, by what is useful and by which right
+        self._firsts: dict[Node, dict[Hashable, _Place | None]] = {}
         gone = set(going)
         for lease in queue.holding(snapshot) if self._tree is not None else ():
             if queue.pool_of(snapshot, lease) != pool or not stays(snapshot, lease):
@@ -83,6 +85,7 @@ class Borrowed:
                 loans = loans_of(snapshot, lease, leaf)
                 self._lent.setdefault(_project(leaf), []).extend(loans)
                 self._units.setdefault(_project(leaf), set()).update(x.units for x in loans)
+        self._lenders.update(filter(self._is_over_quota, self._lent))
 
     @property
     def nothing(self) -> bool:
@@ -131,6 +134,7 @@ class Borrowed:
             leases[loan.lease.id] = loan.lease, _project(loan.leaf)
         for lease, project in leases.values():
             if lease.spares:
+                self._firsts.pop(project, None)
                 self._lent[project] = [x for x in self._lent[project] if x.lease.id != lease.id]
         return [Given(lease, units[lease.id]) for lease, _ in leases.values()]
 
@@ -159,60 +163,6 @@ class Borrowed:
         within = units <= project.share or project in self._lent
         return within and self._due(leaf) + wanted <= leaf.share
 
-    @property
-    def spends(self) -> bool:
-        """Whether anybody's budget is used up who may go on from what nobody else wants."""
-        return bool(self._spent)
-
-    def side(self, request: Lease) -> str:
-        """Return whose turn a request waits for (``Turns.sides``)."""
-        return self._project_of(request).name
-
-    def kind(self, request: Lease) -> Hashable:
-        """Return what requests have in common of which none gets anything where one does not."""
-        return request.project, request.id in self._spent
-
-    def may_serve(self, request: Lease) -> bool:
-        """Whether anybody of its kind that asks for as much may get something."""
-        if self._tree is None:
-            return False
-        project, wanted = self._project_of(request), request.count
-        units = self._due(project) + wanted
-        if units <= project.guarantee or units <= project.share:
-            return True
-        return self._moves_within(project, wanted)
-
-    def hopeless(self, request: Lease) -> bool:
-        """Whether none of its kind that asks for as much gets anything, after it got nothing."""
-        if self._tree is None:
-            return True
-        leaf, wanted = self._leaf(request), request.count
-        project = _project(leaf)
-        units = self._due(project) + wanted
-        alone = units > project.guarantee and units > project.share
-        tried = alone or self._due(leaf) + wanted <= leaf.share
-        return tried and not self._moves_within(project, wanted)
-
-    def _moves_within(self, project: Node, wanted: int) -> bool:
-        """Whether anything may go from one person of a project to another."""
-        known = self._within.setdefault(project, {})
-        if wanted not in known:
-            known[wanted] = (
-                self._held(project) > project.guarantee
-                and bool(self._lent.get(project))
-                and self._moves_among(project, wanted)
-            )
-        return known[wanted]
-
-    def _moves_among(self, project: Node, wanted: int) -> bool:
-        over = [x for x in self._lent[project] if self._held(x.leaf) - x.units >= x.leaf.share]
-        if not over:
-            return False
-        fair = [x for x in project.below.values() if self._due(x) + wanted <= x.share]
-        lacks = any(self._due(x) + wanted <= x.target for x in fair)
-        above_target = any(self._held(x.leaf) - x.units >= x.leaf.target for x in over)
-        return bool(fair) and (lacks or above_target)
-
     def _put_back(self, taken: Iterable[Loan]) -> None:
         for loan in taken:
             self._move(loan.leaf, loan.units)
@@ -221,14 +171,14 @@ class Borrowed:
 
     def _best(self, request: Lease, useful: Useful) -> Loan | None:
         leaf, wanted = self._leaf(request), request.count
-        own, found = _project(leaf), list[tuple[tuple[object, ...], Loan]]()
-        if own in self._lent and self._held(own) > own.guarantee:
+        own, found = _project(leaf), list[_Place]()
+        if own in self._lenders:
             first = self._first_within(leaf, wanted, self._loans(own), useful)
             if first is not None:
                 found.append((self._between_projects(own, first), first))
         # The nearer the two sides meet, the less must hold of mine: from siblings on.
-        mine = list(above(leaf))
-        rights = tuple([self._right(mine[:n], wanted) for n in range(2, len(mine) + 1)])
+        mine = leaf.path
+        rights = [self._right(mine[:n], wanted) for n in range(2, len(mine) + 1)]
         if rights[0] is not None:
             other = self._first_of_others(own, rights, useful)
             if other is not None:
@@ -236,29 +186,22 @@ class Borrowed:
         return min(found, key=itemgetter(0))[1] if found else None
 
     def _first_of_others(
-        self, own: Node, rights: tuple[_Right | None, ...], useful: Useful
-    ) -> tuple[tuple[object, ...], Loan] | None:
-        """Return the lease that goes first of all other projects', with its place.
-
-        Projects of one department look at the others from the same place: what one of them found
-        holds for the next, but for the projects that gave or got something since.
-        """
-        key = own.parent, rights, useful.kind
-        firsts = self._firsts.get(key)
-        if firsts is None:
-            firsts = self._firsts[key] = Firsts()
-            again: Iterable[Node] = self._lent
-        else:
-            again = dict.fromkeys(self._changed[firsts.seen :])
-        firsts.seen = len(self._changed)
-        for project in again:
-            mine, theirs = ([own], [own]) if project is own else _apart(own, project)
+        self, own: Node, rights: Sequence[_Right | None], useful: Useful
+    ) -> _Place | None:
+        """Return the lease that goes first of all other projects', with its place."""
+        found = []
+        for project in self._lenders - {own}:
+            mine, theirs = _apart(own, project)
             right = rights[len(mine) - 1]
-            first = self._first(theirs, right, useful) if right is not None else None
-            firsts.put(project, first)
-        return firsts.least(own)
+            if right is None or not all(map(self._is_over_quota, theirs)):
+                continue
+            known, key = self._firsts.setdefault(project, {}), (len(theirs), right, useful.kind)
+            if key not in known:
+                known[key] = self._first(theirs, right, useful)
+            found.append(known[key])
+        return min((each for each in found if each is not None), key=itemgetter(0), default=None)
 
-    def _right(self, mine: list[Node], wanted: int) -> _Right | None:
+    def _right(self, mine: Sequence[Node], wanted: int) -> _Right | None:
         """Return by which rule a side may take, ``None`` for neither."""
         by_guarantee = all(self._due(n) + wanted <= n.guarantee for n in mine[1:])
         by_share = all(self._due(n) + wanted <= n.share for n in mine)
@@ -267,17 +210,12 @@ class Borrowed:
         lacks = by_share and self._due(mine[-1]) + wanted <= mine[-1].target
         return _Right(by_guarantee, by_share, lacks)
 
-    def _first(
-        self, theirs: list[Node], right: _Right, useful: Useful
-    ) -> tuple[tuple[object, ...], Loan] | None:
+    def _first(self, theirs: Sequence[Node], right: _Right, useful: Useful) -> _Place | None:
         """Return the lease of one project that goes first, with its place among all projects'.
 
         One that leaves the project its quota, if there is any.
         """
         project = theirs[0]
-        loans = self._lent.get(project)
-        if not loans or not all(self._held(node) > node.guarantee for node in theirs):
-            return None
         fair = {units for units in self._units[project] if self._may_lose(theirs, units, right)}
         cutting: Loan | None = None
         for loan in next_parts(self._loans(project)) if fair else ():
@@ -288,7 +226,11 @@ class Borrowed:
             cutting = cutting or loan
         return None if cutting is None else (self._between_projects(project, cutting), cutting)
 
-    def _may_lose(self, theirs: list[Node], units: int, right: _Right) -> bool:
+    def _is_over_quota(self, side: Node) -> bool:
+        """Whether a side holds more than is guaranteed to it."""
+        return self._held(side) > side.guarantee
+
+    def _may_lose(self, theirs: Sequence[Node], units: int, right: _Right) -> bool:
         """Whether a side may be asked for so many units."""
         return right.by_guarantee or (
             right.by_share
@@ -336,10 +278,6 @@ class Borrowed:
         cuts = held - loan.units < project.guarantee
         return told, cuts, idle, project.target - held, age, order, loan.part
 
-    def _project_of(self, lease: Lease) -> Node:
-        assert self._tree is not None, "asked where there are no projects"
-        return self._tree.project(lease, spent=lease.id in self._spent)
-
     def _leaf(self, lease: Lease) -> Node:
         assert self._tree is not None, "asked where there are no projects"
         return self._tree.leaf(lease, spent=lease.id in self._spent)
@@ -353,18 +291,20 @@ class Borrowed:
         return self._held(node) + self._coming.get(node, 0)
 
     def _promise(self, leaf: Node, units: int) -> None:
-        self._within.pop(_project(leaf), None)
-        for node in above(leaf):
+        for node in leaf.path:
             self._coming[node] = self._coming.get(node, 0) + units
 
     def _move(self, leaf: Node, units: int) -> None:
         project = _project(leaf)
-        if project.parent is not None and project.parent.parent is not None:
-            self._changed.extend(self._lent)  # what its department holds counts for others as well
-        self._changed.append(project)
-        self._within.pop(project, None)
-        for node in above(leaf):
+        if project.parent is not None and project.parent.parent is None:
+            self._firsts.pop(project, None)
+        else:  # what its department holds counts for its other projects as well
+            self._firsts.clear()
+        for node in leaf.path:
             self._moved[node] = self._moved.get(node, 0) + units
+        self._lenders.discard(project)
+        if project in self._lent and self._is_over_quota(project):
+            self._lenders.add(project)
 
 
 def _project(leaf: Node) -> Node:
@@ -372,10 +312,9 @@ def _project(leaf: Node) -> Node:
     return leaf.parent
 
 
-def _apart(mine: Node, theirs: Node) -> tuple[list[Node], list[Node]]:
+def _apart(mine: Node, theirs: Node) -> tuple[Sequence[Node], Sequence[Node]]:
     """Return the paths of two projects up to where they meet, without that node."""
-    ours, others = list(above(mine)), list(above(theirs))
+    ours, others = mine.path, theirs.path
     while ours and others and ours[-1] is others[-1]:
-        ours.pop()
-        others.pop()
+        ours, others = ours[:-1], others[:-1]
     return ours, others

@@ -6,13 +6,13 @@ leaves anyway, what is idle, what is held over quota (``over_quota``).
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Set
+from collections.abc import Hashable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 from gpulease.policy import queue
 from gpulease.policy.admission import Admission, Unmet
-from gpulease.policy.batch import gives_way
+from gpulease.policy.batch import gives_way, stands_back
 from gpulease.policy.capacity.devices import known_devices
 from gpulease.policy.fairness.standing import TAKEN
 from gpulease.policy.limits import Limits
@@ -22,7 +22,6 @@ from gpulease.policy.reclaim.over_quota import Borrowed
 from gpulease.policy.reclaim.reclaim_candidates import Givers, NodeChoice, Places
 from gpulease.policy.reclaim.reclaim_safeguards import Doubts
 from gpulease.policy.reclaim.unused import why_idle
-from gpulease.policy.reclaim.wants import Asking, Wants, wants_by_pool
 from gpulease.policy.reservations.seats import claimable, returns_to
 
 
@@ -82,8 +81,8 @@ def nominations(
         doubts: where nothing is reclaimed.
     """
     taken, rest = Taken(), queue.without(snapshot, settled)
-    promises = Promises(admitted.limits or Limits.of(snapshot))
-    for pool, wants in sorted(wants_by_pool(snapshot, admitted).items()):
+    promises = Promises(admitted.limits)
+    for pool, wants in sorted(_wants(snapshot, admitted).items()):
         if not doubts.reclaims(pool):
             continue
         supply = _Supply(rest, pool, promises, reclaims=doubts.reclaims_at_all)
@@ -96,6 +95,15 @@ def nominations(
         taken.by.update(supply.taken_for)
         taken.parts.update(supply.parts)
     return taken
+
+
+def _wants(snapshot: Snapshot, admitted: Admission) -> dict[str, list[Unmet]]:
+    """Return who lacks devices of each pool, in turn; nothing is taken for runs that stand back."""
+    found: dict[str, list[Unmet]] = {}
+    for want in admitted.lacking:
+        if not stands_back(want.request, snapshot):
+            found.setdefault(want.pool, []).append(want)
+    return found
 
 
 class _Supply:
@@ -161,30 +169,23 @@ class _Supply:
             for lease in helping if enough else ():
                 self._take(lease, want)
 
-    def pair(self, wants: Wants) -> None:
-        """Hand out what leaves and what is idle, as long as any kind of request gets something."""
-        if not self._leaving and not self._idle and not any(self._seats.values()):
-            return
-        own = list(wants.among(self._own)) if self._own else []
-        for want in own:
-            self.take_own(want)
-        opened = {self._kind(want) for want in own}
-        for unmet, group in wants.groups:  # without seats those that lack the same are alike
-            several = group if self._seats else group[:1]
-            opened.update([self._kind(unmet._replace(request=each)) for each in several])
+    def pair(self, wants: Sequence[Unmet]) -> None:
+        """Hand out what leaves and what is idle."""
         for want in wants:
-            kind = self._kind(want)
-            if kind not in opened or not self._promises.has_room(want):
+            if want.request.id in self._own:
+                self.take_own(want)
+        got_nothing = set[Hashable]()  # what may be taken only becomes less
+        for want in wants:
+            same = self._same(want)
+            if same in got_nothing or not self._promises.has_room(want):
                 continue
             before = len(self.taken_for)
             self.take_leaving(want)
             self.take_idle(want)
             if len(self.taken_for) == before and self._places.missing(want) > 0:
-                opened.discard(kind)
-            if not opened or not (self._leaving or self._idle or any(self._seats.values())):
-                break
+                got_nothing.add(same)
 
-    def take_of_runs(self, wants: Wants) -> set[str]:
+    def take_of_runs(self, wants: Sequence[Unmet]) -> set[str]:
         """Ask leases of runs to leave, used or not, for requests of people.
 
         Where what runs can live without is enough, none of them leaves whole.
@@ -219,23 +220,15 @@ class _Supply:
     def _lacking(self, left: Mapping[NodeChoice, int], lease: Lease) -> dict[NodeChoice, int]:
         return {each: max(0, n) for each, n in self._places.without(left, lease).items()}
 
-    def take_over_quota(self, wants: Wants, borrowed: Borrowed) -> set[str]:
+    def take_over_quota(self, wants: Sequence[Unmet], borrowed: Borrowed) -> set[str]:
         """Ask leases to leave that others hold over quota, for those who are entitled to it."""
         found: set[str] = set()
-        if borrowed.nothing:
-            return found
-        for want in wants.given(self._places) if self.taken_for else ():
-            borrowed.coming(want.request)
-        asking = Asking(wants, borrowed, self._own)
-        for want in asking:
-            if self._is_done(want):
-                continue
-            taken = self._take_borrowed(want, borrowed)
-            found.update(lease.id for lease in taken)
-            if taken:  # only who gave or got something stands otherwise than before
-                asking.again({each.project for each in (*taken, want.request)})
-            elif borrowed.hopeless(want.request):
-                asking.close(want)
+        for want in wants if not borrowed.nothing else ():
+            if self._places.missing(want) <= 0:
+                borrowed.coming(want.request)
+        for want in wants if not borrowed.nothing else ():
+            if not self._is_done(want):
+                found.update(lease.id for lease in self._take_borrowed(want, borrowed))
         return found
 
     def _take_borrowed(self, want: Unmet, borrowed: Borrowed) -> list[Lease]:
@@ -260,16 +253,11 @@ class _Supply:
             self._take(_what_it_gives(lease), want)
         return [each.lease for each in taken]
 
-    def _kind(self, want: Unmet) -> Hashable:
-        """Return what requests have in common of which none gets anything where one does not.
-
-        Who lacks the same (the very object) asks for as many of the same class.
-        """
-        request, missing, own = want.request, id(want.missing), ""
-        if self._own and request.id in self._own:
-            own = request.id
+    def _same(self, want: Unmet) -> Hashable:
+        """Return what is the same for requests of which one gets nothing where another does not."""
+        request = want.request
         seats = claimable(self._snapshot, request) if self._seats else None
-        return missing, own, seats and seats.key
+        return want.shortage, seats and seats.key, request.id if request.id in self._own else ""
 
     def _own_seats(self, request: Lease) -> list[Givers]:
         """Return the idle seats of the window that a request would sit in."""

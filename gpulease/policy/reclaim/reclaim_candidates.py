@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from heapq import heapify, heapreplace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from gpulease.policy.admission import Unmet
 from gpulease.policy.capacity.fitting import nodes_of, suits
@@ -28,14 +27,8 @@ class Places:
     def __init__(self, devices: Mapping[str, Device], gives: Callable[[str], int]) -> None:
         self._devices, self._gives = devices, gives
         self._left: dict[str, dict[NodeChoice, int]] = {}  # request -> what is missing where
-        self._least: dict[int, int] = {}  # the fewest that are missing anywhere
-        self._ranked: dict[int, list[tuple[bool, int, str]]] = {}
         #: lease and devices that count of it -> how many on each node
         self._where: dict[tuple[str, tuple[str, ...]], Mapping[str, int]] = {}
-
-    def is_settled(self, request: Lease) -> bool:
-        """Whether it is chosen already where a request gathers."""
-        return request.id in self._left
 
     def left(self, want: Unmet) -> Mapping[NodeChoice, int]:
         """Return what is missing where a request gathers; it was settled before."""
@@ -44,13 +37,7 @@ class Places:
     def missing(self, want: Unmet) -> int:
         """Return how many devices are missing in all."""
         left = self._left.get(want.request.id)
-        if left is not None:
-            return sum(left.values())
-        key = id(want.missing)
-        known = self._least.get(key)
-        if known is None:
-            known = self._least[key] = min(want.missing.values(), default=0)
-        return known
+        return min(want.missing.values(), default=0) if left is None else sum(left.values())
 
     def settle(self, want: Unmet, own: Iterable[Lease] = ()) -> None:
         """Choose where a request gathers, unless that is done.
@@ -71,7 +58,7 @@ class Places:
             chosen = self._parts(want, mine)[: request.nodes]
             self._left[request.id] = _together(chosen)
         else:
-            node = self._gathering(want, mine) or self._nearest(want)
+            node = self._gathering(want, mine)
             self._left[request.id] = {node: want.missing[node]}
 
     def choices(self, want: Unmet, *, begun: bool) -> tuple[list[tuple[NodeChoice, int]], int]:
@@ -134,25 +121,9 @@ class Places:
         left = self.without(self.left(want), lease)
         self._left[want.request.id] = {place: max(0, n) for place, n in left.items()}
 
-    def _gathering(self, want: Unmet, mine: Mapping[str, int]) -> NodeChoice:
-        """Return the node where most devices leave in a request's name, ``None`` for nowhere."""
-        there = [node for node in mine if node in want.missing]
-        return min(there, key=lambda node: (-mine[node], *self._rank(want, node)), default=None)
-
-    def _nearest(self, want: Unmet) -> str:
-        """Return the best node of all.
-
-        What is left only becomes less while it is handed out, so a node's rank only becomes worse:
-        requests that lack the same go on in one heap, whose first entry is brought up to date.
-        """
-        heap = self._ranked.get(id(want.missing))
-        if heap is None:
-            heap = [self._rank(want, node) for node in want.missing]
-            heapify(heap)
-            self._ranked[id(want.missing)] = heap
-        while (now := self._rank(want, heap[0][-1])) != heap[0]:
-            heapreplace(heap, now)
-        return heap[0][-1]
+    def _gathering(self, want: Unmet, mine: Mapping[str, int]) -> str:
+        """Return the node where most devices leave in a request's name, else the best of all."""
+        return min(want.missing, key=lambda n: (-mine.get(n, 0), *self._rank(want, n)))
 
     def _rank(self, want: Unmet, node: str) -> tuple[bool, int, str]:
         return self._gives(node) < want.missing[node], want.missing[node], node
@@ -181,50 +152,37 @@ def _together(chosen: Iterable[tuple[NodeChoice, int]]) -> dict[NodeChoice, int]
 class Givers:
     """Leases that give up what they hold, in the order in which they are taken.
 
-    Sorted by node and class once: a request looks at those that help it, not at all of them.
-
     Attributes:
         devices: how many devices each node's leases give up.
     """
 
     def __init__(self, leases: Iterable[Lease], known: Mapping[str, Device]) -> None:
         self.devices: Counter[str] = Counter()
-        self._leases = {lease.id: lease for lease in leases}
         self._known = known
-        self._helping: dict[tuple[str, str, str | None], dict[str, Lease]] = {}
-        self._there: dict[str, list[Lease]] = {}
-        for lease in self._leases.values():
+        self._leases: dict[str, Lease] = {}
+        self._there: dict[NodeChoice, dict[str, Lease]] = {None: self._leases}
+        for lease in leases:
+            self._leases[lease.id] = lease
             for node, devices in nodes_of(lease, known).items():
-                self._there.setdefault(node, []).append(lease)
+                self._there.setdefault(node, {})[lease.id] = lease
                 self.devices[node] += devices
 
     def __len__(self) -> int:
         return len(self._leases)
 
-    def to(self, request: Lease, node: str | None) -> Iterable[Lease]:
-        """Return those that suit a request, on one node or (``None``) anywhere."""
-        key = request.gpu_class, request.needs, node
-        if key not in self._helping:
-            there = self._leases.values() if node is None else self._there.get(node, ())
-            self._helping[key] = {
-                lease.id: lease
-                for lease in there
-                if lease.id in self._leases and self._suits(request, lease, node)
-            }
-        return self._helping[key].values()
+    def to(self, request: Lease, node: NodeChoice) -> Iterator[Lease]:
+        """Yield those that suit a request, on one node or (``None``) anywhere."""
+        for lease in self._there.get(node, {}).values():
+            known = [self._known[uuid] for uuid in lease.devices if uuid in self._known]
+            here = [device for device in known if node in (None, device.place)]
+            if all(suits(request.gpu_class, device, request.needs) for device in here):
+                yield lease
 
     def drop(self, lease: Lease) -> None:
         """Leave a lease out from now on; one that is not here changes nothing."""
-        gone = self._leases.pop(lease.id, None)
-        if gone is None:
-            return
-        there = nodes_of(gone, self._known)
-        self.devices.subtract(there)
-        for (_, _, place), helping in self._helping.items():
-            if place is None or place in there:
-                helping.pop(lease.id, None)
-
-    def _suits(self, request: Lease, lease: Lease, node: str | None) -> bool:
-        known = [self._known[uuid] for uuid in lease.devices if uuid in self._known]
-        here = [device for device in known if node in (None, device.place)]
-        return all(suits(request.gpu_class, device, request.needs) for device in here)
+        gone = self._leases.get(lease.id)
+        if gone is not None:
+            there = nodes_of(gone, self._known)
+            self.devices.subtract(there)
+            for node in (None, *there):
+                del self._there[node][gone.id]

@@ -204,8 +204,6 @@ class Doors:
             (w for w in snapshot.windows if w.hold_from > self._now), key=lambda w: w.order
         )
         self._slack: dict[str, int] = {}
-        of = [window.of for window in (*self._held, *self._coming)]
-        self.any = bool(of)
         self._special = {*_named(snapshot), *(user for _, user in self._used)}
 
     def kind(self, request: Lease) -> Hashable:
@@ -213,6 +211,8 @@ class Doors:
 
         Those who are named by a window, or sit in one, are each of their own kind.
         """
+        if not self._held and not self._coming:
+            return None
         user = request.user
         return request.groups, user if user in self._special else None
 

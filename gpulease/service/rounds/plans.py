@@ -6,11 +6,12 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
+from operator import attrgetter
 from typing import Any, Final
 
 from gpulease.policy import document
 from gpulease.policy.explanation.decision import FOR_USER, decisions
-from gpulease.policy.model import Action, Alert, PolicyDocument, Snapshot
+from gpulease.policy.model import Action, Alert, Device, PolicyDocument, Snapshot
 from gpulease.service.rounds.ledger import Ledger
 from gpulease.service.schemas.queries import PageQuery
 from gpulease.service.schemas.shapes import DecisionView, LeaseEvent
@@ -22,6 +23,8 @@ log = logging.getLogger(__name__)
 
 #: So often a plan names the site even if nothing changed: older plans are removed by and by.
 _SITE_AGE: Final = timedelta(days=1)
+#: What a replay needs to know of a device: all else, as who uses it, changes with each plan.
+_of_replay: Final = attrgetter("uuid", "pool", "node", "serves", "card", "card_parts")
 
 
 @dataclass(frozen=True)
@@ -29,13 +32,14 @@ class Site:
     """What a replay needs to know of a site, and when a plan named it."""
 
     policy: PolicyDocument
-    devices: list[dict[str, Any]]
+    devices: tuple[Device, ...]
     named: datetime
 
-    def holds(self, snapshot: Snapshot, devices: list[dict[str, Any]]) -> bool:
+    def holds(self, snapshot: Snapshot) -> bool:
         """Whether a plan from this snapshot need not name it again."""
-        same = self.policy == snapshot.policy and self.devices == devices
-        return same and snapshot.now - self.named < _SITE_AGE
+        if self.policy != snapshot.policy or snapshot.now - self.named >= _SITE_AGE:
+            return False
+        return list(map(_of_replay, self.devices)) == list(map(_of_replay, snapshot.devices))
 
 
 @dataclass(frozen=True)
@@ -59,9 +63,10 @@ class Plans:
         try:
             leases = {name: asdict(each) for name, each in decisions(snapshot, actions).items()}
             plan: dict[str, Any] = {"wait_spread": snapshot.wait_spread, "leases": leases}
-            site, devices = self._site, devices_to_json(snapshot.devices)
-            if site is None or not site.holds(snapshot, devices):
-                site = Site(snapshot.policy, devices, snapshot.now)
+            site = self._site
+            if site is None or not site.holds(snapshot):
+                site = Site(snapshot.policy, snapshot.devices, snapshot.now)
+                devices = devices_to_json(snapshot.devices)
                 plan["site"] = {"policy": document.dump(snapshot.policy), "devices": devices}
             return Packed(pack_plan(plan), site)
         except Exception:  # what is decided counts; that it can be told afterwards does not

@@ -20,11 +20,10 @@ def test_past_use_is_told_in_numbers_beside_that_of_who_wants_as_well():
     policy = shared(project("phys"), project("bio"), project("art"), strength=1)
     leases = [asks(1, "phys"), asks(2, "bio")]
     use = {("phys", "ann", "cards"): _WEEK / 2, ("art", "eve", "cards"): _WEEK / 4}
-    found = why(leases, "r2", policy, use=use)
-    parts = found.numbers["past_use"]
-    assert set(parts) == {"phys", "bio"}, "art wants nothing"
-    assert (parts["phys"] > 0, parts["bio"]) == (True, 0)
-    assert f"of the whole pool: phys {parts['phys']:.1%}, bio 0.0%." in " ".join(found.words)
+    found = why(leases, "r1", policy, use=use)
+    mine, every = found.numbers["past_use"], found.numbers["past_use_of_all"]
+    assert every == mine > 0, "bio has used nothing, and art wants nothing"
+    assert f"of the whole pool: {mine:.1%} by phys, {every:.1%} by all" in " ".join(found.words)
     assert "past_use" not in why(leases, "r2", shared(*policy.projects.all), use=use).numbers
 
 
