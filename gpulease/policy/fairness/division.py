@@ -78,30 +78,6 @@ def _divide(
     return found
 
 
-def alike(capacity: int, demands: Sequence[int]) -> list[tuple[int, float]]:
-    """Return each sibling's share and target where all weigh the same and nothing is guaranteed.
-
-    That is what ``divide`` and ``target`` return, in one go: everybody gets one unit after the
-    other, in the order given, until they have what they want.
-    """
-    left, level, wanting = max(0, capacity), 0, len(demands)
-    for number, most in enumerate(sorted(demands)):
-        wanting = len(demands) - number
-        if (most - level) * wanting > left:
-            break
-        left, level = left - (most - level) * wanting, most
-    else:
-        return [(most, float(most)) for most in demands]
-    more, odd = divmod(left, wanting)
-    level, height = level + more, level + left / wanting
-    found = []
-    for most in demands:
-        one = most > level and odd > 0
-        odd -= one
-        found.append((min(most, level) + one, min(float(most), height)))
-    return found
-
-
 def _rounds(claims: Iterable[Claim]) -> tuple[Sequence[_Part], ...]:
     """Return what is handed out, round after round: guarantees, by weight, to who weighs none."""
     own, over, last = list[_Part](), list[_Part](), list[_Part]()

@@ -6,9 +6,9 @@ snapshot counts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-from gpulease.policy.fairness.division import Claim, alike, shares, weighed
+from gpulease.policy.fairness.division import Claim, shares, weighed
 from gpulease.policy.model import Lease
 from gpulease.policy.projects import Project, Projects
 
@@ -98,11 +98,6 @@ class Node:
         self.used_below = sum(each.used for each in wanted if each.weight)
         # Of equals the one that holds more comes first, so that rounding moves nothing.
         ranked = sorted(wanted, key=lambda each: (-each.held, each.name))
-        if self._all_alike(ranked):
-            shares_of = alike(units, [wanted[each] for each in ranked])
-            for each, (share, part) in zip(ranked, shares_of, strict=True):
-                each.settle(share, part)
-            return
         weights = {each.name: each.weight for each in wanted if wanted[each] > each.guarantee}
         if self._strength > 0 and any(each.used for each in wanted):
             used = {name: self.below[name].used for name in weights}
@@ -115,12 +110,6 @@ class Node:
         whole, targets = shares(units, claims)
         for key, each in zip(keys, ranked, strict=True):
             each.settle(whole[key], targets[key])
-
-    def _all_alike(self, siblings: Sequence[Node]) -> bool:
-        """Whether nothing but what they want tells siblings apart, as most people of a project."""
-        weights = {each.weight for each in siblings}
-        own = any(each.guarantee or (self._strength > 0 and each.used) for each in siblings)
-        return len(weights) == 1 and weights != {0.0} and not own
 
 
 class Tree:

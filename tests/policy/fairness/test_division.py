@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpulease.policy.fairness.division import Claim, alike, divide, target, weighed
+from gpulease.policy.fairness.division import Claim, divide, target, weighed
 
 MANY = 10_000
 
@@ -107,11 +107,3 @@ def test_the_order_of_the_listing_does_not_matter(siblings, units, random):
     shuffled = list(siblings)
     random.shuffle(shuffled)
     assert divide(units, shuffled) == divide(units, siblings)
-
-
-@given(st.integers(0, 40), st.lists(st.integers(1, 9), min_size=1, max_size=12))
-def test_who_only_differs_in_demand_gets_the_same_in_one_go(capacity, demands):
-    claims = [Claim(f"{n:02}", 0, 1.0, most) for n, most in enumerate(demands)]
-    found = alike(capacity, demands)
-    assert [share for share, _ in found] == list(divide(capacity, claims).values())
-    assert [part for _, part in found] == pytest.approx(list(target(capacity, claims).values()))
