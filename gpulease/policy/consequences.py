@@ -21,7 +21,7 @@ from gpulease.policy.model import (
 )
 from gpulease.policy.planner import plan
 from gpulease.policy.queue import waiting
-from gpulease.policy.reclaim.unused import why_idle
+from gpulease.policy.reclaim.reclaim_candidates import why_idle
 from gpulease.texts import Text, counted
 
 #: Names of people in one sentence; more are counted.

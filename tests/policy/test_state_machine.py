@@ -31,7 +31,7 @@ from gpulease.policy.capacity import fitting
 from gpulease.policy.model import Action, Alert, Lease, LeaseState, Requeue, Snapshot, Start
 from gpulease.policy.planner import plan
 from gpulease.policy.projects import Member
-from gpulease.policy.reclaim import leaving, over_quota, unused
+from gpulease.policy.reclaim import leaving, over_quota, reclaim_candidates
 from gpulease.simulate.invariants import check_plan, check_state
 from tests.policy.build import NOW, cards, policy
 from tests.policy.fairness.build import project, shared
@@ -375,7 +375,7 @@ MUTANTS = {
     "in the order of the queue": (queue, "waiting", as_listed),
     "what is free is given": (fitting.Inventory, "line", lambda *_: {}),
     "kept is only what was given up": (planner, "holds", all_kept),
-    "who is in use is not idle": (unused, "idle_case", lambda *_, **__: "idle"),
+    "who is in use is not idle": (reclaim_candidates, "idle_case", lambda *_, **__: "idle"),
     "a minimum runtime": (over_quota, "may_go", lambda *_: True),
     "a quota": (over_quota.Borrowed, "_is_over_quota", lambda *_: True),
     "a hard end": (leaving, "_expiring", never),

@@ -1,7 +1,6 @@
-"""Takes idle leases back, for somebody or for nobody, and ends leases whose time is over.
+"""What is told: when each lease is warned, cleared, drained, resumed and ended.
 
-It decides when a lease is warned, cleared, drained, resumed and ended.  Verdicts come from
-``idleness``; for whom a lease is taken, ``preemption_targets`` says.
+Verdicts come from ``idleness``; for whom a lease is taken, ``preemption_targets`` says.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from gpulease.policy.model import (
 )
 from gpulease.policy.queue import waiting_ids
 from gpulease.policy.reclaim.preemption_targets import Taken
-from gpulease.policy.reclaim.unused import why_idle
+from gpulease.policy.reclaim.reclaim_candidates import why_idle
 from gpulease.policy.reservations.departures import OVER, REASONS, departures
 from gpulease.policy.reservations.seats import window_of
 

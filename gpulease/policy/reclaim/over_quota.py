@@ -20,7 +20,7 @@ from gpulease.policy import budgets, queue
 from gpulease.policy.fairness.standing import standing, stays, units_of
 from gpulease.policy.fairness.tree import Node, Tree
 from gpulease.policy.model import Lease, Snapshot
-from gpulease.policy.reclaim.borrowed_leases import (
+from gpulease.policy.reclaim.reclaim_candidates import (
     Given,
     Loan,
     Useful,
