@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from gpulease.policy.model import Lease, LeaseState, Snapshot, TimeOuts
+from gpulease.service.control_loop.evidence import Watch
+from gpulease.service.control_loop.ledger import Ledger
+from gpulease.service.control_loop.policies import Policies
+from gpulease.service.control_loop.reconcile import Reconciler
 from gpulease.service.metrics import Metrics
-from gpulease.service.rounds.evidence import Watch
-from gpulease.service.rounds.ledger import Ledger
-from gpulease.service.rounds.policies import Policies
-from gpulease.service.rounds.reconcile import Reconciler
-from gpulease.service.supervisors.links import Links
+from gpulease.service.supervisors.supervisor_connections import SupervisorConnections
 from gpulease.store import Change, Store, upgrade
 from testcluster.lease_world import LeaseWorld
 from tests.helpers import wait_for_async
@@ -45,7 +45,7 @@ class Service:
         upgrade(address)
         self.ledger = Ledger(Store.open(address), lambda *_: None)
         self.policies = Policies(self.ledger, self.wake)
-        self.links = Links(self.wake)
+        self.links = SupervisorConnections(self.wake)
         self.provider = world.fresh()
         self.provider._link = self.links
         self.provider._classes = lambda: self.policies.classes

@@ -31,7 +31,7 @@ class Listener(HTTPServer):
     Silent are those on which nobody says anything, or says it slowly.  Where all others wait for
     our answer, the newest is hung up on: when thousands of notebooks come back at once, each that
     came later took the place of one that was nearly served, and nobody was.  Websockets are no
-    longer counted: they are bounded by whose they are (``bounds``).
+    longer counted: they are bounded by whose they are (``rate_limit``).
 
     Args:
         most: connections that are open at a time.

@@ -15,7 +15,7 @@ from gpulease.service.leases.details import newest
 from gpulease.store import Change
 
 if TYPE_CHECKING:
-    from gpulease.service.parts import Services
+    from gpulease.service.context import Services
 
 log = logging.getLogger(__name__)
 

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 from gpulease.errors import GPULeaseError
+from gpulease.service.control_loop.ledger import Ledger
 from gpulease.service.reservations.commands import Reservations
-from gpulease.service.rounds.ledger import Ledger
 from gpulease.store import Ages
 
 log = logging.getLogger(__name__)

@@ -14,9 +14,9 @@ from tornado.web import Application, RequestHandler
 
 from gpulease.hub_names import ONE_HUB, HubNames
 from gpulease.service import pages
+from gpulease.service.context import Services
 from gpulease.service.hubs.auth import ServiceOAuth
 from gpulease.service.pages import PageReader, Site
-from gpulease.service.parts import Services
 from gpulease.service.rest import (
     agents,
     groups,

@@ -24,8 +24,15 @@ from gpulease.providers.base import Provider
 from gpulease.providers.local import LocalProvider
 from gpulease.service import publishing
 from gpulease.service.agents import Agents
-from gpulease.service.bounds import Bounds
-from gpulease.service.front import first_log_in, front
+from gpulease.service.context import Services
+from gpulease.service.control_loop.evidence import Watch
+from gpulease.service.control_loop.incidents import Incidents
+from gpulease.service.control_loop.ledger import Ledger
+from gpulease.service.control_loop.plans import last_spread
+from gpulease.service.control_loop.policies import Policies
+from gpulease.service.control_loop.reconcile import Reconciler
+from gpulease.service.control_loop.whatif import WhatIf
+from gpulease.service.hub_router import first_log_in, front
 from gpulease.service.hubs.api import HubAPI
 from gpulease.service.hubs.auth import ServiceOAuth
 from gpulease.service.hubs.hubs import Hubs
@@ -41,25 +48,18 @@ from gpulease.service.listening import Listener
 from gpulease.service.metrics import Metrics
 from gpulease.service.notices.messages import Messages
 from gpulease.service.notices.notify import Notifier, channels
-from gpulease.service.parts import Services
+from gpulease.service.rate_limit import Bounds
 from gpulease.service.reservations.commands import Reservations
 from gpulease.service.reservations.watch import ReservationWatch
 from gpulease.service.rest.answering import BODY_MAX
 from gpulease.service.retention import Retention
-from gpulease.service.rounds.evidence import Watch
-from gpulease.service.rounds.incidents import Incidents
-from gpulease.service.rounds.ledger import Ledger
-from gpulease.service.rounds.plans import last_spread
-from gpulease.service.rounds.policies import Policies
-from gpulease.service.rounds.reconcile import Reconciler
-from gpulease.service.rounds.whatif import WhatIf
 from gpulease.service.routes import figures
 from gpulease.service.runs.commands import Runs
 from gpulease.service.runs.records import RunRecords
 from gpulease.service.settings.further_hubs import one_token_each
 from gpulease.service.settings.keyfile import default_path
 from gpulease.service.settings.options import Options, choose_probe, first_time_outs, secret_of
-from gpulease.service.supervisors.links import Links
+from gpulease.service.supervisors.supervisor_connections import SupervisorConnections
 from gpulease.service.workers import Workers
 from gpulease.store import Change, Store, upgrade
 
@@ -174,7 +174,7 @@ class RunningService:
         def grace(lease: Lease) -> float:
             return time_outs_of(policies.current, lease).interrupt_grace
 
-        links = Links(self._wake, grace)
+        links = SupervisorConnections(self._wake, grace)
         hub = _hubs(options, hub_auth)
         provider = await self._provider(links, policies, secret, metrics)
         reservations = Reservations(
@@ -272,7 +272,7 @@ class RunningService:
         return self.services.loop.snapshot()
 
     async def _provider(
-        self, links: Links, policies: Policies, secret: bytes, metrics: Metrics
+        self, links: SupervisorConnections, policies: Policies, secret: bytes, metrics: Metrics
     ) -> Provider:
         """Open the provider that the options name."""
         cluster = self._options.cluster
@@ -290,7 +290,9 @@ class RunningService:
         await provider.open()
         return provider
 
-    async def _local(self, links: Links, policies: Policies, secret: bytes) -> Provider:
+    async def _local(
+        self, links: SupervisorConnections, policies: Policies, secret: bytes
+    ) -> Provider:
         """Open the local provider: real devices where there are some, else simulated ones."""
         options = self._options
 

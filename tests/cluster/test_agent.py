@@ -41,9 +41,9 @@ from gpulease.providers.kubernetes.manifests.manifest import PodSettings
 from gpulease.providers.kubernetes.manifests.settings import Settings
 from gpulease.providers.kubernetes.provider import KubernetesProvider
 from gpulease.service.agents import Agents
+from gpulease.service.control_loop.evidence import Watch
 from gpulease.service.metrics import Metrics
 from gpulease.service.rest.agents import AgentBatches
-from gpulease.service.rounds.evidence import Watch
 from testcluster import agents
 from testcluster.api import Object
 from testcluster.cluster import Cluster

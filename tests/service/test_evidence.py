@@ -20,7 +20,7 @@ from gpulease.policy.model import (
     TimeOuts,
     Verdict,
 )
-from gpulease.service.rounds.evidence import Watch
+from gpulease.service.control_loop.evidence import Watch
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 OUTS = TimeOuts(idle=60, quiet=120, warm_up=0)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gpulease.errors import GPULeaseError
-from gpulease.service.front import log_in_of
+from gpulease.service.hub_router import log_in_of
 from gpulease.service.settings.application import GPULeaseService
 from gpulease.service.settings.further_hubs import FurtherHub, read_hubs
 

@@ -12,7 +12,7 @@ import pytest
 from tornado.httpclient import AsyncHTTPClient, HTTPClientError, HTTPRequest
 from tornado.websocket import WebSocketClientConnection, WebSocketClosedError, websocket_connect
 
-from gpulease.service.bounds import LoopTime
+from gpulease.service.rate_limit import LoopTime
 from tests.fuzzing import LONG, Fuzz, unharmed
 from tests.service.kit import Site, active_lease
 from tests.service.test_agents import Cluster, batch, cluster, posted  # noqa: F401 - a fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gpulease.policy.model import LeaseState
-from gpulease.service.rounds.ledger import Ledger
+from gpulease.service.control_loop.ledger import Ledger
 from gpulease.store import Change, Store, upgrade
 from tests.policy.build import NOW, active, request
 

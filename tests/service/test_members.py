@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gpulease.policy.model import Lease
-from gpulease.service.supervisors.links import Links
+from gpulease.service.supervisors.supervisor_connections import SupervisorConnections
 from tests.policy.build import active
 from tests.service.kit import z85_key
 
@@ -47,7 +47,7 @@ def lease() -> Lease:
 def test_all_are_introduced_when_the_last_one_is_there(
     lease: Lease, order: tuple[int, ...]
 ) -> None:
-    links, wires = Links(lambda: None), [Wire() for _ in range(3)]
+    links, wires = SupervisorConnections(lambda: None), [Wire() for _ in range(3)]
     said = [hello(rank) for rank in range(3)]
     said[0]["launch_key"] = z85_key()
     for rank in order:
@@ -88,7 +88,7 @@ def test_all_are_introduced_when_the_last_one_is_there(
 
 
 def test_one_that_comes_with_another_key_is_refused(lease: Lease) -> None:
-    links, first = Links(lambda: None), hello(0, launch_key=z85_key())
+    links, first = SupervisorConnections(lambda: None), hello(0, launch_key=z85_key())
     assert links.connected(lease, Wire(), first)
     assert links.joined(lease, 1, Wire(), hello(1))
     assert not links.joined(lease, 1, Wire(), hello(1))
@@ -96,7 +96,7 @@ def test_one_that_comes_with_another_key_is_refused(lease: Lease) -> None:
 
 
 def test_those_of_an_earlier_start_count_for_nothing(lease: Lease) -> None:
-    links = Links(lambda: None)
+    links = SupervisorConnections(lambda: None)
     for rank in (1, 2):
         assert links.joined(lease, rank, Wire(), hello(rank))
     later = replace(lease, attempt=lease.attempt + 1)
@@ -115,7 +115,7 @@ def test_those_of_an_earlier_start_count_for_nothing(lease: Lease) -> None:
 
 
 def test_on_one_machine_one_supervisor_is_all_there_are(lease: Lease) -> None:
-    links, wire = Links(lambda: None), Wire()
+    links, wire = SupervisorConnections(lambda: None), Wire()
     assert links.connected(lease, wire, hello(0))
     state = links.state(lease.id)
     assert state is not None

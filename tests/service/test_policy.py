@@ -10,7 +10,7 @@ from gpulease.client import Client
 from gpulease.errors import GPULeaseError
 from gpulease.policy import document
 from gpulease.policy.calendar.reservation import GroupTerms
-from gpulease.service.rounds.policies import Policies
+from gpulease.service.control_loop.policies import Policies
 from tests.helpers import wait_for_async
 from tests.service.kit import Site, active_lease
 

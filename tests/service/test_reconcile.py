@@ -13,8 +13,8 @@ import pytest
 from gpulease.errors import GPULeaseError
 from gpulease.policy.explanation import forecast, reasons
 from gpulease.policy.model import Activate, EndReason, Lease, LeaseState
-from gpulease.service.rounds import deciding
-from gpulease.service.supervisors.links import Links
+from gpulease.service.control_loop import deciding
+from gpulease.service.supervisors.supervisor_connections import SupervisorConnections
 from tests.helpers import wait_for_async
 from tests.service.kit import Site, active_lease
 
@@ -306,7 +306,7 @@ SOON = NOW + timedelta(seconds=9)
 def test_a_supervisor_is_told_what_it_does_not_know_yet(
     before: Lease, after: Lease, done: list[str]
 ) -> None:
-    links, wire = Links(lambda: None), Told()
+    links, wire = SupervisorConnections(lambda: None), Told()
     links.connected(before, wire, {"type": "hello", "address": "a", "public_key": "k"})
     wire.told.clear()
     links.agree(after)

@@ -10,7 +10,7 @@ import pytest
 from gpulease import cli
 from gpulease.client import Client
 from gpulease.errors import GPULeaseError
-from gpulease.service.rounds import whatif
+from gpulease.service.control_loop import whatif
 from gpulease.simulate.whatif import THINK, answer, sentences
 from tests.service.kit import Site, active_lease
 

@@ -10,7 +10,7 @@ from tornado.testing import bind_unused_port
 from tornado.web import Application, RequestHandler
 
 from gpulease.errors import GPULeaseError
-from gpulease.service.front import log_in_of
+from gpulease.service.hub_router import log_in_of
 from gpulease.service.hubs import auth
 from gpulease.service.hubs.auth import asker_of, named_server
 from gpulease.service.settings.further_hubs import FurtherHub

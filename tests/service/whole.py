@@ -19,13 +19,13 @@ from gpulease.policy import lifecycle
 from gpulease.policy.admission_check import Ask
 from gpulease.policy.document import default_document, dump
 from gpulease.policy.model import Device, Lease, LeaseState, Observed, Snapshot, TimeOuts
+from gpulease.service.control_loop.evidence import Watch
+from gpulease.service.control_loop.ledger import Ledger
+from gpulease.service.control_loop.policies import Policies
+from gpulease.service.control_loop.reconcile import Reconciler
+from gpulease.service.control_loop.request_batcher import Asked, RequestBatcher
 from gpulease.service.metrics import Metrics
-from gpulease.service.rounds.evidence import Watch
-from gpulease.service.rounds.ledger import Ledger
-from gpulease.service.rounds.policies import Policies
-from gpulease.service.rounds.reconcile import Reconciler
-from gpulease.service.rounds.turns import Asked, Turns
-from gpulease.service.supervisors.links import Links
+from gpulease.service.supervisors.supervisor_connections import SupervisorConnections
 from gpulease.store import Change, Store, upgrade
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -88,7 +88,7 @@ class Place:
     server_started = None
     warm_pods = None
 
-    def __init__(self, machines: Machines, links: Links) -> None:
+    def __init__(self, machines: Machines, links: SupervisorConnections) -> None:
         self._machines = machines
         self._links = links
         self._held: dict[str, tuple[Lease, bool]] = {}  # and whether it is stopped
@@ -175,7 +175,7 @@ class Whole:
     async def open(self) -> None:
         self.store = Faulty.open(self._address)
         self.ledger = Ledger(self.store, lambda *_: None)
-        self.links, self.watch = Links(lambda: None), Watch()
+        self.links, self.watch = SupervisorConnections(lambda: None), Watch()
         policies = Policies(self.ledger, lambda: None)
         place: Any = Place(self.machines, self.links)
         self.loop = Reconciler(
@@ -183,8 +183,8 @@ class Whole:
             publish=self._publish,
             clock=lambda: self.now,
         )  # fmt: skip
-        self.loop.effects._back_off = 0.001
-        self.turns = Turns(self.ledger, self.loop)
+        self.loop.workqueue._back_off = 0.001
+        self.turns = RequestBatcher(self.ledger, self.loop)
         await self.ledger.load(self.now)
         await policies.open((), self._first)
         await self.loop.recover()
@@ -217,11 +217,11 @@ class Whole:
     async def tick(self, seconds: float) -> None:
         """Let time pass and make a round, as the loop does: what fails is tried again."""
         self.now += timedelta(seconds=seconds)
-        for work in self.loop.effects._work.values():
+        for work in self.loop.workqueue._work.values():
             work.changed.set()  # the rest after a failure is real time: here it has passed
         with suppress(GPULeaseError, RuntimeError):
             await self.loop.round()
-        await self.loop.effects.settled()
+        await self.loop.workqueue.settled()
 
     def connect(self) -> None:
         """Let every supervisor connect that is not connected."""
@@ -283,7 +283,7 @@ class Whole:
             await self.tick(5)
             self.check()
             live = self.ledger.live()
-            if not live and not self.machines.running and not self.loop.effects.alerts():
+            if not live and not self.machines.running and not self.loop.workqueue.alerts():
                 return
         raise AssertionError((self.ledger.live(), self.machines.running, self.loop.alerts))
 

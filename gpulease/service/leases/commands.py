@@ -20,16 +20,16 @@ from gpulease.policy.model import Evidence, Lease, LeaseState
 from gpulease.policy.reservations.seats import time_outs_at
 from gpulease.protocol import PROTOCOL_VERSION, ConnectionView, DeviceView
 from gpulease.protocol.asks import AskBody
+from gpulease.service.control_loop.ledger import Ledger
+from gpulease.service.control_loop.policies import Policies
+from gpulease.service.control_loop.reconcile import Reconciler
+from gpulease.service.control_loop.request_batcher import Asked, RequestBatcher
 from gpulease.service.hubs.api import HubServer, HubUnreachableError
 from gpulease.service.hubs.auth import Asker, prove_server
 from gpulease.service.hubs.hubs import Hubs
 from gpulease.service.leases.view_parts import device_views
-from gpulease.service.rounds.ledger import Ledger
-from gpulease.service.rounds.policies import Policies
-from gpulease.service.rounds.reconcile import Reconciler
-from gpulease.service.rounds.turns import Asked, Turns
 from gpulease.service.schemas.bodies import ConnectionBody
-from gpulease.service.supervisors.links import Links
+from gpulease.service.supervisors.supervisor_connections import SupervisorConnections
 from gpulease.store import Change, IdempotencyKey
 
 #: How long an idempotency key is remembered.
@@ -55,7 +55,7 @@ class LeaseCommands:
         self,
         ledger: Ledger,
         loop: Reconciler,
-        links: Links,
+        links: SupervisorConnections,
         hub: Hubs,
         policies: Policies,
         *,
@@ -67,7 +67,7 @@ class LeaseCommands:
         self._hub = hub
         self._policies = policies
         self._is_batch = is_batch
-        self._turns = Turns(ledger, loop)
+        self._turns = RequestBatcher(ledger, loop)
 
     async def ask(self, asker: Asker, body: AskBody, key: str = "") -> tuple[Lease, bool]:
         """Return the lease that answers an ask, and whether it is a new one.

@@ -12,12 +12,12 @@ from gpulease.errors import GPULeaseError
 from gpulease.policy.calendar.reservation import Window
 from gpulease.policy.model import Lease, LeaseState
 from gpulease.policy.reservations.attendance import Attendance, attendance
+from gpulease.service.control_loop.incidents import note_for
+from gpulease.service.control_loop.ledger import Ledger
+from gpulease.service.control_loop.minutes import share
+from gpulease.service.control_loop.plans import event_view
 from gpulease.service.hubs.auth import Asker
 from gpulease.service.leases.commands import LeaseCommands
-from gpulease.service.rounds.incidents import note_for
-from gpulease.service.rounds.ledger import Ledger
-from gpulease.service.rounds.minutes import share
-from gpulease.service.rounds.plans import event_view
 from gpulease.service.schemas.shapes import LeaseEvent
 
 #: Who was asked for so long before a window may still have been in it.

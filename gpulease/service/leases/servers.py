@@ -17,11 +17,11 @@ from gpulease.looking import keep_looking
 from gpulease.policy import lifecycle
 from gpulease.policy.model import Evidence, Lease, LeaseState, Verdict
 from gpulease.protocol.reports import KernelReport
+from gpulease.service.control_loop.ledger import Ledger
+from gpulease.service.control_loop.reconcile import Reconciler
 from gpulease.service.hubs.api import HubServer, HubUnreachableError
 from gpulease.service.hubs.hubs import Hubs
-from gpulease.service.rounds.ledger import Ledger
-from gpulease.service.rounds.reconcile import Reconciler
-from gpulease.service.supervisors.links import Links
+from gpulease.service.supervisors.supervisor_connections import SupervisorConnections
 from gpulease.store import Change
 
 log = logging.getLogger(__name__)
@@ -39,7 +39,13 @@ class Servers:
     """
 
     def __init__(
-        self, ledger: Ledger, loop: Reconciler, links: Links, hub: Hubs, *, every: float = 10.0
+        self,
+        ledger: Ledger,
+        loop: Reconciler,
+        links: SupervisorConnections,
+        hub: Hubs,
+        *,
+        every: float = 10.0,
     ) -> None:
         self._ledger = ledger
         self._loop = loop

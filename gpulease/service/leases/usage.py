@@ -19,8 +19,8 @@ from gpulease.errors import GPULeaseError
 from gpulease.policy.budgets import Accounts, Use, running, use_of
 from gpulease.policy.model import PolicyDocument, Snapshot
 from gpulease.policy.projects import AtZero, Budget, Projects
+from gpulease.service.control_loop.ledger import Ledger
 from gpulease.service.notices.notify import Notice
-from gpulease.service.rounds.ledger import Ledger
 from gpulease.store import Change
 
 log = logging.getLogger(__name__)

@@ -30,6 +30,7 @@ from gpulease.protocol import (
     LeaseView,
 )
 from gpulease.providers.base import ServerStarted
+from gpulease.service.control_loop.reconcile import Reconciler
 from gpulease.service.hubs.auth import Asker
 from gpulease.service.leases import standing
 from gpulease.service.leases.class_views import on_offer
@@ -47,7 +48,6 @@ from gpulease.service.leases.view_parts import (
     stepped,
     upgrade_view,
 )
-from gpulease.service.rounds.reconcile import Reconciler
 from gpulease.texts import joined
 
 

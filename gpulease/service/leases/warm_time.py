@@ -13,8 +13,8 @@ from datetime import UTC, date, datetime, timedelta
 
 from gpulease.errors import GPULeaseError
 from gpulease.providers.base import WarmPods
+from gpulease.service.control_loop.ledger import Ledger
 from gpulease.service.metrics import Metrics
-from gpulease.service.rounds.ledger import Ledger
 
 log = logging.getLogger(__name__)
 

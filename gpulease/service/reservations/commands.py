@@ -20,11 +20,11 @@ from gpulease.policy.calendar.reservation import Reservation, Window
 from gpulease.policy.model import PolicyDocument, Snapshot
 from gpulease.policy.reservations import booking
 from gpulease.policy.reservations.changes import changes_of
+from gpulease.service.control_loop.ledger import Ledger
 from gpulease.service.hubs.auth import Asker
 from gpulease.service.notices.notify import Notice
 from gpulease.service.reservations.checks import Checks, Known, Outcome
 from gpulease.service.reservations.rights import Rights, may_not
-from gpulease.service.rounds.ledger import Ledger
 from gpulease.service.schemas.reservation_bodies import (
     OF_KEY,
     ChangeBody,

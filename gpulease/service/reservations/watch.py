@@ -25,10 +25,10 @@ from gpulease.policy.reservations.shortage import (
     shortage,
     without_class,
 )
+from gpulease.service.control_loop.ledger import Ledger
 from gpulease.service.hubs.api import HubUnreachableError
 from gpulease.service.notices.notify import Notice
 from gpulease.service.reservations.commands import Reservations
-from gpulease.service.rounds.ledger import Ledger
 from gpulease.service.workers import Workers
 from gpulease.store.reservations import ReservationEvent, events, note
 

@@ -19,9 +19,9 @@ from tornado.http1connection import HTTP1Connection
 from tornado.web import Finish, HTTPError, RequestHandler, stream_request_body
 
 from gpulease.errors import PROBLEM_TYPE, GPULeaseError
+from gpulease.service.context import Services
 from gpulease.service.languages import answer_in, language_of, problem_in
 from gpulease.service.logs import reference
-from gpulease.service.parts import Services
 from gpulease.service.schemas.problems import BODY, QUERY, meant, place, problem_of, sentence
 from gpulease.service.schemas.queries import PageQuery
 

@@ -10,11 +10,11 @@ import logging
 from gpulease.errors import GPULeaseError
 from gpulease.protocol import ClassView, ConnectionView, LeaseView
 from gpulease.protocol.asks import AskBody
+from gpulease.service.control_loop.plans import decided
 from gpulease.service.hubs.auth import SCOPE_ADMIN, SCOPE_REQUEST, SCOPE_RESERVE
 from gpulease.service.rest.base import BaseHandler
 from gpulease.service.rest.operations import answers
 from gpulease.service.rest.scopes import ACCESS, needs_scope
-from gpulease.service.rounds.plans import decided
 from gpulease.service.schemas.bodies import ConnectionBody, EmptyBody, EndBody, EndGroupBody
 from gpulease.service.schemas.queries import LeasesQuery, PageQuery, is_set
 from gpulease.service.schemas.shapes import DecisionView, Items, LeaseEvent, Page, ServerView

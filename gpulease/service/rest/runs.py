@@ -7,9 +7,9 @@ from gpulease.policy.explanation.audited import audited
 from gpulease.policy.model import Lease, LeaseState
 from gpulease.runs import names, sentences
 from gpulease.runs.model import Run, RunState
+from gpulease.service.context import Services
 from gpulease.service.hubs.auth import SCOPE_REQUEST, Asker
 from gpulease.service.leases.view_parts import budget_view
-from gpulease.service.parts import Services
 from gpulease.service.rest.base import BaseHandler
 from gpulease.service.rest.operations import answers
 from gpulease.service.rest.scopes import ACCESS, needs_scope

@@ -16,9 +16,9 @@ from gpulease.policy.document.redaction import concerning
 from gpulease.policy.explanation.audience import audience
 from gpulease.policy.model import PolicyDocument
 from gpulease.policy.reservations.shortage import sentence_of, without_class
+from gpulease.service.context import Services
 from gpulease.service.hubs.auth import SCOPE_ADMIN, SCOPE_METRICS
 from gpulease.service.leases.device_map import DeviceState, device_map
-from gpulease.service.parts import Services
 from gpulease.service.rest.answering import Answers
 from gpulease.service.rest.base import BaseHandler
 from gpulease.service.rest.openapi import Description

@@ -1,7 +1,7 @@
 """The websockets: live events, the supervisor channel, and that of a pod that stands ready.
 
 Owns framing, who may open which, and what happens to a reader that does not keep up.  What the
-messages say stands in ``events`` and ``links``.
+messages say stands in ``events`` and ``supervisor_connections``.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from gpulease.policy.model import Lease, LeaseState
 from gpulease.protocol import PROTOCOL_VERSION, ToSupervisor, is_understood
 from gpulease.protocol.reports import NEEDED, FromServer, FromSupervisor, FromWarmPod
 from gpulease.providers.base import SupervisorReport
-from gpulease.service.bounds import PAGES_MAX, PEERS_MAX, Bounds
+from gpulease.service.context import Services
 from gpulease.service.languages import ENGLISH, answer_in, best_of
 from gpulease.service.leases.events import Reader
-from gpulease.service.parts import Services
+from gpulease.service.rate_limit import PAGES_MAX, PEERS_MAX, Bounds
 from gpulease.service.rest.answering import Answers, reader
 from gpulease.service.rest.base import BaseHandler
 from gpulease.service.rest.operations import WEBSOCKET, answers

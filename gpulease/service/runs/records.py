@@ -14,7 +14,7 @@ from datetime import datetime
 from gpulease.policy.model import Lease
 from gpulease.runs import names
 from gpulease.runs.model import Run, RunState
-from gpulease.service.rounds.ledger import Ledger
+from gpulease.service.control_loop.ledger import Ledger
 from gpulease.store import RunChange, RunEvent
 from gpulease.store import runs as stored
 

@@ -1,4 +1,4 @@
-"""Effects: each lease's world is made to agree with its present record, whatever else fails."""
+"""WorkQueue: each lease's world is made to agree with its present record, whatever else fails."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pytest
 
 from gpulease.errors import GPULeaseError
 from gpulease.policy.model import EndReason, Lease, LeaseState, Observed
-from gpulease.service.rounds.effects import Effects
-from gpulease.service.rounds.ledger import Ledger
+from gpulease.service.control_loop.ledger import Ledger
+from gpulease.service.control_loop.workqueue import WorkQueue
 from gpulease.store import Change, Store, upgrade
 from tests.helpers import wait_for_async
 
@@ -49,13 +49,13 @@ class World:
 class Bench:
     ledger: Ledger
     world: World
-    effects: Effects
+    workqueue: WorkQueue
     checks: list[int] = field(default_factory=list)
 
     async def record(self, before: Lease | None, after: Lease) -> Lease:
         change = Change(before, after, "test", "test")
         await self.ledger.record([change], NOW)
-        self.effects.changed(change)
+        self.workqueue.changed(change)
         return after
 
     async def started(self, name: str) -> Lease:
@@ -92,9 +92,9 @@ async def bench(tmp_path: Any) -> AsyncIterator[Bench]:
     address = f"sqlite:///{tmp_path / 'leases.sqlite'}"
     upgrade(address)
     ledger, world = Ledger(Store.open(address), lambda *_: None), World()
-    made = Bench(ledger, world, Effects(ledger, world, back_off=0.01))  # type: ignore[arg-type]
+    made = Bench(ledger, world, WorkQueue(ledger, world, back_off=0.01))  # type: ignore[arg-type]
     yield made
-    await made.effects.close()
+    await made.workqueue.close()
     ledger.close()
 
 
@@ -105,9 +105,9 @@ async def test_one_that_fails_or_hangs_holds_no_other_back(bench: Bench) -> None
         await bench.started(name)
     await wait_for_async(lambda: bench.world.asked("good"), 10, "the good one")
     await wait_for_async(lambda: len(bench.world.asked("bad")) > 2, 10, "more tries")
-    assert [alert.lease_id for alert in bench.effects.alerts()] == ["bad"]
+    assert [alert.lease_id for alert in bench.workqueue.alerts()] == ["bad"]
     bench.world.failing.clear()
-    await wait_for_async(lambda: not bench.effects.alerts(), 10, "the bad one works")
+    await wait_for_async(lambda: not bench.workqueue.alerts(), 10, "the bad one works")
     assert len(bench.world.asked("slow")) == 1
 
 
@@ -120,7 +120,7 @@ async def test_a_try_is_made_with_the_record_as_it_is_then(bench: Bench) -> None
     await bench.record(held, active)
     await bench.record(active, ended(active))
     bench.world.hanging.pop("one").set()
-    await bench.effects.settled()
+    await bench.workqueue.settled()
     assert bench.world.asked("one") == [("start", 2), ("stop", 4)]
 
 
@@ -128,44 +128,44 @@ async def test_a_lost_start_and_a_lost_stop_are_seen_and_made_good(bench: Bench)
     """Both are level-triggered: what counts is what the record says and what is seen."""
     one, two = await bench.started("one"), await bench.started("two")
     await bench.record(two, ended(two))
-    await bench.effects.settled()
+    await bench.workqueue.settled()
     bench.world.done.clear()
-    bench.effects.compare({"two": Observed("two", 1)})
-    await bench.effects.settled()
+    bench.workqueue.compare({"two": Observed("two", 1)})
+    await bench.workqueue.settled()
     assert bench.world.done == [("stop", "two", 3), ("start", "one", 2)]
     bench.world.done.clear()
-    bench.effects.compare({"one": Observed("one", one.attempt)})
-    await bench.effects.settled()
+    bench.workqueue.compare({"one": Observed("one", one.attempt)})
+    await bench.workqueue.settled()
     assert bench.world.done == []
 
 
 async def test_a_look_does_not_shorten_the_rest_after_a_failure_and_a_change_does(
     bench: Bench,
 ) -> None:
-    bench.effects._back_off = 1000.0
+    bench.workqueue._back_off = 1000.0
     bench.world.failing["one"] = OSError("no")
     held = await bench.started("one")
-    await wait_for_async(bench.effects.alerts, 10, "the failure")
+    await wait_for_async(bench.workqueue.alerts, 10, "the failure")
     for _ in range(5):
-        bench.effects.compare({})
+        bench.workqueue.compare({})
         await asyncio.sleep(0)
     assert len(bench.world.asked("one")) == 1
     bench.world.failing.clear()
     await bench.record(held, ended(held))
-    await wait_for_async(lambda: not bench.effects.alerts(), 10, "the stop")
+    await wait_for_async(lambda: not bench.workqueue.alerts(), 10, "the stop")
     assert bench.world.asked("one")[-1] == ("stop", 3)
 
 
 async def test_who_is_not_the_writer_any_more_does_nothing(bench: Bench, tmp_path: Any) -> None:
     """Another service took over: what it does with the lease is not undone by this one."""
     held = await bench.started("one")
-    await bench.effects.settled()
+    await bench.workqueue.settled()
     bench.world.done.clear()
     bench.ledger.store._lock.release()
     other = Store.open(f"sqlite:///{tmp_path / 'leases.sqlite'}")
     bench.ledger._confirmed_at = float("-inf")  # the last write is a while ago
-    bench.effects.compare({})
-    await wait_for_async(bench.effects.alerts, 10, "the refusal")
+    bench.workqueue.compare({})
+    await wait_for_async(bench.workqueue.alerts, 10, "the refusal")
     assert bench.world.done == []
     with pytest.raises(GPULeaseError, match=r"taken over|writes to this"):
         await bench.ledger.confirm()
@@ -186,7 +186,7 @@ async def test_hundreds_that_ask_for_the_fence_at_once_are_one_question(bench: B
     for number in range(300):
         made = lease(f"L{number}")
         bench.ledger.add(starting(made))
-    bench.effects.recover()
-    await bench.effects.settled()
+    bench.workqueue.recover()
+    await bench.workqueue.settled()
     assert len(bench.world.done) == 300
     assert len(asked) == 1

@@ -15,9 +15,9 @@ from gpulease.errors import GPULeaseError
 from gpulease.policy.admission_check import Ask
 from gpulease.policy.model import Lease
 from gpulease.protocol.asks import AskBody
+from gpulease.service.control_loop import request_batcher as module
+from gpulease.service.control_loop.request_batcher import Asked
 from gpulease.service.hubs.auth import asker_of
-from gpulease.service.rounds import turns as module
-from gpulease.service.rounds.turns import Asked
 from gpulease.store import Change
 from tests.helpers import wait_for_async
 from tests.service.kit import Hub, Site, active_lease

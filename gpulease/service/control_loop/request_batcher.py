@@ -18,8 +18,8 @@ from gpulease.errors import GPULeaseError
 from gpulease.policy import admission_check, queue
 from gpulease.policy.memo import keep
 from gpulease.policy.model import Lease, Snapshot
-from gpulease.service.rounds.ledger import Ledger, Ticket
-from gpulease.service.rounds.reconcile import Reconciler
+from gpulease.service.control_loop.ledger import Ledger, Ticket
+from gpulease.service.control_loop.reconcile import Reconciler
 from gpulease.store import Change, IdempotencyKey
 
 #: What is done in one turn.
@@ -73,7 +73,7 @@ class _Decided:
     change: Change | None = None
 
 
-class Turns:
+class RequestBatcher:
     """The line of those who ask for something."""
 
     def __init__(self, ledger: Ledger, loop: Reconciler) -> None:

@@ -18,7 +18,12 @@ from gpulease.texts import Text
 
 if TYPE_CHECKING:
     from gpulease.service.agents import Agents
-    from gpulease.service.bounds import Bounds
+    from gpulease.service.control_loop.evidence import Watch
+    from gpulease.service.control_loop.incidents import Incidents
+    from gpulease.service.control_loop.ledger import Ledger
+    from gpulease.service.control_loop.policies import Policies
+    from gpulease.service.control_loop.reconcile import Reconciler
+    from gpulease.service.control_loop.whatif import WhatIf
     from gpulease.service.hubs.hubs import Hubs
     from gpulease.service.leases.commands import LeaseCommands
     from gpulease.service.leases.environments import Environments
@@ -30,17 +35,12 @@ if TYPE_CHECKING:
     from gpulease.service.leases.warm_time import WarmTime
     from gpulease.service.metrics import Metrics
     from gpulease.service.notices.messages import Messages
+    from gpulease.service.rate_limit import Bounds
     from gpulease.service.reservations.commands import Reservations
     from gpulease.service.reservations.watch import ReservationWatch
-    from gpulease.service.rounds.evidence import Watch
-    from gpulease.service.rounds.incidents import Incidents
-    from gpulease.service.rounds.ledger import Ledger
-    from gpulease.service.rounds.policies import Policies
-    from gpulease.service.rounds.reconcile import Reconciler
-    from gpulease.service.rounds.whatif import WhatIf
     from gpulease.service.runs.commands import Runs
     from gpulease.service.schemas.shapes import AlertView, HealthView
-    from gpulease.service.supervisors.links import Links
+    from gpulease.service.supervisors.supervisor_connections import SupervisorConnections
     from gpulease.service.workers import Workers
 
 
@@ -55,7 +55,7 @@ class Services:
     prefix: str  # with a slash at both ends
     ledger: Ledger
     provider: Provider
-    links: Links
+    links: SupervisorConnections
     watch: Watch
     events: Events
     servers: Servers

@@ -13,8 +13,8 @@ from tornado.httpclient import HTTPClientError
 from tornado.websocket import WebSocketClosedError
 
 from gpulease.errors import GPULeaseError
-from gpulease.service import bounds
-from gpulease.service.bounds import PAGES_MAX, PEERS_MAX, Bounds, LoopTime, Rate
+from gpulease.service import rate_limit
+from gpulease.service.rate_limit import PAGES_MAX, PEERS_MAX, Bounds, LoopTime, Rate
 from tests.helpers import wait_for_async
 from tests.service.kit import Hub, Peer, Server, Site, Supervisor, kernel
 from tests.service.test_bad_input import problem, send
@@ -220,7 +220,7 @@ async def test_a_flood_on_one_channel_leaves_the_service_to_others(
 
 def test_who_is_full_again_is_forgotten_and_many_cost_no_request_a_look_at_each() -> None:
     now = [0.0]
-    buckets = bounds._Buckets(lambda: now[0], bounds._MINUTE)
+    buckets = rate_limit._Buckets(lambda: now[0], rate_limit._MINUTE)
     for number in range(5000):
         buckets.of(number, 6)
     kept = buckets._known
@@ -245,13 +245,13 @@ def test_more_than_one_change_is_said_in_words(most: int, said: str) -> None:
 def test_changes_of_a_day_are_bounded_too_and_nobody_is_forgotten_before() -> None:
     """What is changed is kept for months: at a minute's rate one person would fill the disk."""
     now = [0.0]
-    made = bounds.Bounds(lambda: 2, clock=lambda: now[0])
+    made = rate_limit.Bounds(lambda: 2, clock=lambda: now[0])
     for _ in range(120):
         made.changes_of_a_day.take("stu")
     with pytest.raises(GPULeaseError, match="120 changes in a day") as caught:
         made.changes_of_a_day.take("stu")
     assert caught.value.numbers["retry_after"] == 720
-    for number in range(2 * bounds._REMEMBERED):
+    for number in range(2 * rate_limit._REMEMBERED):
         made.changes_of_a_day.take(f"{number}")
     now[0] = 720
     made.changes_of_a_day.take("stu")

@@ -31,17 +31,17 @@ from gpulease.policy.model import (
 )
 from gpulease.policy.warm import standing
 from gpulease.providers.base import Provider
+from gpulease.service.control_loop.deciding import PLANNER, Decider
+from gpulease.service.control_loop.evidence import Watch
+from gpulease.service.control_loop.incidents import Incidents
+from gpulease.service.control_loop.ledger import Ledger
+from gpulease.service.control_loop.observing import ObservedState, Observer
+from gpulease.service.control_loop.orphans import ContendedCapacity, Orphans
+from gpulease.service.control_loop.policies import Policies
+from gpulease.service.control_loop.unseen import Unseen
+from gpulease.service.control_loop.workqueue import WorkQueue
 from gpulease.service.metrics import Metrics
-from gpulease.service.rounds.deciding import PLANNER, Decider
-from gpulease.service.rounds.effects import Effects
-from gpulease.service.rounds.evidence import Watch
-from gpulease.service.rounds.incidents import Incidents
-from gpulease.service.rounds.ledger import Ledger
-from gpulease.service.rounds.observing import ObservedState, Observer
-from gpulease.service.rounds.orphans import ContendedCapacity, Orphans
-from gpulease.service.rounds.policies import Policies
-from gpulease.service.rounds.unseen import Unseen
-from gpulease.service.supervisors.links import Links
+from gpulease.service.supervisors.supervisor_connections import SupervisorConnections
 from gpulease.store import Change
 
 log = logging.getLogger(__name__)
@@ -71,7 +71,7 @@ class Reconciler:
         self,
         ledger: Ledger,
         provider: Provider,
-        links: Links,
+        links: SupervisorConnections,
         watch: Watch,
         policies: Policies,
         *,
@@ -103,12 +103,12 @@ class Reconciler:
         self.outlook = Outlook()
         self.problem = ""
         self.observer = Observer(ledger, provider, watch, policies, metrics=metrics, clock=clock)
-        self.effects = Effects(ledger, provider)
+        self.workqueue = WorkQueue(ledger, provider)
         self._orphans = Orphans(ledger, PLANNER)
         self._contended = ContendedCapacity()
         self._unseen = Unseen()
         self.decider = Decider(
-            ledger, provider, links, policies, self.effects, contended=self._contended,
+            ledger, provider, links, policies, self.workqueue, contended=self._contended,
             metrics=metrics, clock=clock, devices=lambda: self.observed_state.by_uuid,
             moved=self._unseen.moved, stale=self.wake,
         )  # fmt: skip
@@ -179,8 +179,8 @@ class Reconciler:
         await Incidents(self._ledger).recall(
             self._policies.current, self._contended, self._orphans, self._provider, self.clock()
         )
-        self.effects.recover()
-        await self.effects.settled()
+        self.workqueue.recover()
+        await self.workqueue.settled()
 
     async def run(self) -> None:
         """Run rounds, and decide asks as they come."""
@@ -224,7 +224,7 @@ class Reconciler:
         self._closed = True
         self.wake()
         self._asked.set()
-        await self.effects.close()
+        await self.workqueue.close()
         self.decider.close()
 
     async def round(self) -> None:
@@ -238,7 +238,7 @@ class Reconciler:
             await self.decider.record(self._parentless())
         await self.decider.decide(self._to_decide)
         self._alert()
-        self.effects.compare(self.observed_state.observed)
+        self.workqueue.compare(self.observed_state.observed)
         await self._foresee()
         self.rounds += 1
         snapshot = self.shown()  # a new one where something changed meanwhile
@@ -282,7 +282,7 @@ class Reconciler:
 
     def _alert(self) -> None:
         alerts = [*self.decider.plan_alerts, *self._orphans.alerts(), *self._links.alerts()]
-        alerts += self.effects.alerts()
+        alerts += self.workqueue.alerts()
         known = {(alert.lease_id, alert.reason) for alert in self.alerts}
         self.alerts = alerts
         for alert in alerts:

@@ -16,11 +16,11 @@ from gpulease.errors import GPULeaseError
 from gpulease.policy.capacity import with_drained
 from gpulease.policy.model import Device, Evidence, Lease, Observed
 from gpulease.providers.base import Provider
+from gpulease.service.control_loop.evidence import Watch
+from gpulease.service.control_loop.ledger import Ledger
+from gpulease.service.control_loop.minutes import Minutes
+from gpulease.service.control_loop.policies import Policies
 from gpulease.service.metrics import Metrics
-from gpulease.service.rounds.evidence import Watch
-from gpulease.service.rounds.ledger import Ledger
-from gpulease.service.rounds.minutes import Minutes
-from gpulease.service.rounds.policies import Policies
 from gpulease.store import VerdictChange
 
 log = logging.getLogger(__name__)

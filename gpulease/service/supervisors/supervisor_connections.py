@@ -52,7 +52,7 @@ class _Line:
     waiting: dict[str, asyncio.Future[None]] = field(default_factory=dict)
 
 
-class Links:
+class SupervisorConnections:
     """All supervisor channels.
 
     Args:

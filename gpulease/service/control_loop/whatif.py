@@ -15,8 +15,8 @@ from gpulease.errors import GPULeaseError
 from gpulease.policy import document
 from gpulease.policy.document import difference
 from gpulease.policy.model import Device
-from gpulease.service.rounds.ledger import Ledger
-from gpulease.service.rounds.policies import Policies
+from gpulease.service.control_loop.ledger import Ledger
+from gpulease.service.control_loop.policies import Policies
 from gpulease.service.workers import Workers
 from gpulease.simulate import codec, history, whatif
 from gpulease.store.used import Past

@@ -14,9 +14,9 @@ from dataclasses import replace
 from tornado.routing import AnyMatches, PathMatches, Router, Rule, RuleRouter
 
 from gpulease.hub_names import HubNames
+from gpulease.service.context import Services
 from gpulease.service.hubs.auth import ServiceOAuth
 from gpulease.service.pages import Site
-from gpulease.service.parts import Services
 from gpulease.service.routes import application
 from gpulease.service.settings.further_hubs import FurtherHub
 from gpulease.service.settings.options import Options

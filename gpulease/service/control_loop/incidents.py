@@ -16,9 +16,9 @@ from gpulease.policy.explanation.audited import audited
 from gpulease.policy.model import LeaseState, PolicyDocument
 from gpulease.policy.reclaim import TAKEN_HOLD
 from gpulease.providers.base import Provider
+from gpulease.service.control_loop.ledger import Ledger
+from gpulease.service.control_loop.orphans import ContendedCapacity, Orphans
 from gpulease.service.hubs.auth import Asker
-from gpulease.service.rounds.ledger import Ledger
-from gpulease.service.rounds.orphans import ContendedCapacity, Orphans
 from gpulease.service.schemas.shapes import ChangeView, IncidentView
 from gpulease.store import AuditRecord
 from gpulease.texts import Text

@@ -12,7 +12,7 @@ from datetime import datetime
 
 from gpulease.policy.lifecycle import adoption
 from gpulease.policy.model import Alert, Lease, LeaseState, Observed
-from gpulease.service.rounds.ledger import Ledger
+from gpulease.service.control_loop.ledger import Ledger
 from gpulease.store import Change
 
 log = logging.getLogger(__name__)

@@ -22,13 +22,13 @@ from gpulease.policy.explanation.forecast import Outlook, outlook
 from gpulease.policy.model import Action, Alert, Device, Lease, LeaseState, Shape, Snapshot
 from gpulease.policy.planner import admissions, plan
 from gpulease.providers.base import Provider
+from gpulease.service.control_loop.ledger import Ledger
+from gpulease.service.control_loop.orphans import ContendedCapacity
+from gpulease.service.control_loop.plans import Packed, Plans
+from gpulease.service.control_loop.policies import Policies
+from gpulease.service.control_loop.workqueue import WorkQueue
 from gpulease.service.metrics import Metrics
-from gpulease.service.rounds.effects import Effects
-from gpulease.service.rounds.ledger import Ledger
-from gpulease.service.rounds.orphans import ContendedCapacity
-from gpulease.service.rounds.plans import Packed, Plans
-from gpulease.service.rounds.policies import Policies
-from gpulease.service.supervisors.links import Links
+from gpulease.service.supervisors.supervisor_connections import SupervisorConnections
 from gpulease.store import Change
 
 log = logging.getLogger(__name__)
@@ -51,9 +51,9 @@ class Decider:
         self,
         ledger: Ledger,
         provider: Provider,
-        links: Links,
+        links: SupervisorConnections,
         policies: Policies,
-        effects: Effects,
+        workqueue: WorkQueue,
         *,
         contended: ContendedCapacity,
         metrics: Metrics,
@@ -66,7 +66,7 @@ class Decider:
         self._provider = provider
         self._links = links
         self._policies = policies
-        self._effects = effects
+        self._workqueue = workqueue
         self._contended = contended
         self._metrics = metrics
         self._clock = clock
@@ -199,7 +199,7 @@ class Decider:
         """Tell the supervisors at once, and let the provider be told by each lease's worker."""
         for change in changes:
             self._links.agree(change.after)
-            self._effects.changed(change)
+            self._workqueue.changed(change)
         self._moved(changes)
 
 

@@ -20,7 +20,7 @@ from gpulease.errors import GPULeaseError
 from gpulease.policy.lifecycle import HOLDING
 from gpulease.policy.model import Alert, LeaseState, Observed
 from gpulease.providers.base import Provider
-from gpulease.service.rounds.ledger import Ledger
+from gpulease.service.control_loop.ledger import Ledger
 from gpulease.store import Change
 
 log = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ class _Work:
     tried: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-class Effects:
+class WorkQueue:
     """The queue and its workers.
 
     Args:

@@ -12,7 +12,7 @@ from typing import Any, Final
 from gpulease.policy import document
 from gpulease.policy.explanation.decision import FOR_USER, decisions
 from gpulease.policy.model import Action, Alert, Device, PolicyDocument, Snapshot
-from gpulease.service.rounds.ledger import Ledger
+from gpulease.service.control_loop.ledger import Ledger
 from gpulease.service.schemas.queries import PageQuery
 from gpulease.service.schemas.shapes import DecisionView, LeaseEvent
 from gpulease.simulate.codec import devices_to_json

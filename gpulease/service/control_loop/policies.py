@@ -19,7 +19,7 @@ from typing import Final
 from gpulease.errors import GPULeaseError
 from gpulease.policy import document
 from gpulease.policy.model import Device, GPUClass, PolicyDocument, TimeOuts
-from gpulease.service.rounds.ledger import Ledger
+from gpulease.service.control_loop.ledger import Ledger
 from gpulease.service.schemas.shapes import Finding, PolicyAbout, PolicyView
 from gpulease.store import PolicyVersion
 
