@@ -13,6 +13,7 @@ import pytest
 
 from gpulease.policy.admission_check import Ask, answer
 from gpulease.policy.explanation import forecast
+from gpulease.policy.explanation.decision import decisions
 from gpulease.policy.memo import once_for_devices
 from gpulease.policy.model import Device, Snapshot
 from gpulease.policy.planner import plan
@@ -207,3 +208,18 @@ def test_plans_and_all_others_know_their_own_devices_at_once() -> None:
     for _ in range(3):
         assert [total(known), total(replace(marked)), total(replace(known))] == [3, 4, 3]
     assert asked == [3, 4]
+
+
+def test_what_is_written_of_a_decision_does_not_grow_with_the_projects() -> None:
+    def written(projects: int) -> int:
+        names = [f"p{n}" for n in range(projects)]
+        known = shared(*(project(name) for name in names), strength=1.0)
+        leases = [request(n, project=names[n % projects], user=f"u{n}") for n in range(200)]
+        use = {(name, "ann", "cards"): 3600.0 for name in names}
+        view = snapshot(leases, (), policy=replace(POLICY, projects=known.projects), use=use)
+        actions = plan(view)
+        decisions(view, actions[:1])  # what is worked out once of a snapshot
+        return steps(lambda view: decisions(view, actions), view)
+
+    few, many = written(10), written(200)
+    assert many <= 1.5 * few, f"{few} steps among 10 projects, {many} among 200"
