@@ -15,7 +15,7 @@ from gpulease.gpus.base import GPUInfo
 from gpulease.gpus.reading import DeviceReading, Seen
 from gpulease.policy.model import EvidenceLevel
 from gpulease.protocol.agents import AgentPost
-from gpulease.service.schemas.agent_bodies import AgentPostBody
+from gpulease.service.schemas.bodies import AgentPostBody
 
 NOW = datetime(2026, 5, 4, 12, 0, 0, 123456, tzinfo=UTC)
 PLACES = {1: "uid-1", 2: "uid-1", 3: "uid-2", 4: NODE, 5: None}

@@ -21,7 +21,7 @@ from gpulease.gpus.nvml import NVMLProbe
 from gpulease.gpus.reading import Reader
 from gpulease.gpus.simulated import SimulatedProbe
 from gpulease.policy.model import EvidenceLevel
-from gpulease.service.schemas.agent_bodies import AgentPostBody
+from gpulease.service.schemas.bodies import AgentPostBody
 from gpulease.service.settings.options import Options, choose_probe
 from tests.gpus.stand_in import GIB, Driver
 from tests.gpus.test_nvml import ERRORS, FIRST, SECOND

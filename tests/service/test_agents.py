@@ -13,7 +13,7 @@ from tornado.httpclient import AsyncHTTPClient, HTTPResponse
 
 from gpulease.protocol import PROTOCOL_VERSION
 from gpulease.service.agents import Agents
-from gpulease.service.schemas.agent_bodies import AgentPostBody
+from gpulease.service.schemas.bodies import AgentPostBody
 from tests.service.kit import Site
 
 NOW = datetime.now(UTC).isoformat()

@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from gpulease.service.rest.peers import account_of_peer
+from gpulease.service.rest.sockets import account_of_peer
 from tests.helpers import is_root
 
 NOBODY = 65534

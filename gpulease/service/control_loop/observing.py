@@ -2,18 +2,20 @@
 
 Owns the present sight of the world, and that each change of verdict and each minute of evidence
 reaches the store, if not now then with a later look.  Refuses to decide anything.
+Devices that were given back count as taken until a look that began later.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
 
 from gpulease.errors import GPULeaseError
 from gpulease.policy.capacity import with_drained
+from gpulease.policy.lifecycle import HOLDING
 from gpulease.policy.model import Device, Evidence, Lease, Observed
 from gpulease.providers.base import Provider
 from gpulease.service.control_loop.evidence import Watch
@@ -21,7 +23,7 @@ from gpulease.service.control_loop.ledger import Ledger
 from gpulease.service.control_loop.minutes import Minutes
 from gpulease.service.control_loop.policies import Policies
 from gpulease.service.metrics import Metrics
-from gpulease.store import VerdictChange
+from gpulease.store import Change, VerdictChange
 
 log = logging.getLogger(__name__)
 
@@ -124,3 +126,47 @@ class Observer:
                 return
             self._unwritten = []
             self.minutes.written(over)
+
+
+class Unseen:
+    """Keeps them from look to look."""
+
+    def __init__(self) -> None:
+        self._before: dict[str, str] = {}  # the present look, or the next one, shows them
+        self._since: dict[str, str] = {}  # given back since that look began
+
+    def moved(self, changes: Sequence[Change]) -> None:
+        """Take recorded changes."""
+        for change in changes:
+            before, after = change.before, change.after
+            if before is not None and before.state in HOLDING and after.state not in HOLDING:
+                self._since |= dict.fromkeys(before.devices, after.id)
+
+    def look_begins(self) -> None:
+        """Note that what is given back from now on is not in the look that begins."""
+        self._before, self._since = self._before | self._since, {}
+
+    def looked(self) -> None:
+        """Note that the look was taken: what it shows holds."""
+        self._before = {}
+
+    def marked(
+        self, devices: tuple[Device, ...], known: Mapping[str, Device]
+    ) -> tuple[Device, ...]:
+        """Return the devices, these and all parts of their cards taken by the lease that ended.
+
+        ``known``: the devices by their identifiers.
+        """
+        cards = {
+            known[uuid].card or uuid: lease_id
+            for uuid, lease_id in (self._before | self._since).items()
+            if uuid in known
+        }
+        if not cards:
+            return devices
+        return tuple(
+            replace(each, occupied_by=cards[place])
+            if (place := each.card or each.uuid) in cards and each.occupied_by is None
+            else each
+            for each in devices
+        )

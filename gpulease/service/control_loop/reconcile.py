@@ -35,10 +35,9 @@ from gpulease.service.control_loop.deciding import PLANNER, Decider
 from gpulease.service.control_loop.evidence import Watch
 from gpulease.service.control_loop.incidents import Incidents
 from gpulease.service.control_loop.ledger import Ledger
-from gpulease.service.control_loop.observing import ObservedState, Observer
+from gpulease.service.control_loop.observing import ObservedState, Observer, Unseen
 from gpulease.service.control_loop.orphans import ContendedCapacity, Orphans
 from gpulease.service.control_loop.policies import Policies
-from gpulease.service.control_loop.unseen import Unseen
 from gpulease.service.control_loop.workqueue import WorkQueue
 from gpulease.service.metrics import Metrics
 from gpulease.service.supervisors.supervisor_connections import SupervisorConnections

@@ -1,13 +1,16 @@
-"""Whether a reservation fits, with its windows and what it will be short of."""
+"""Whether a reservation fits, with its windows and what it will be short of.
+
+Notes name what may not be meant; they refuse nothing.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from gpulease.errors import GPULeaseError
-from gpulease.policy.calendar import Calendar, Closure, Expanded
+from gpulease.policy.calendar import Calendar, Closure, Expanded, wall_clock, zone_of
 from gpulease.policy.calendar.reservation import Reservation
 from gpulease.policy.capacity.devices import in_service
 from gpulease.policy.capacity.growth import promised
@@ -16,10 +19,11 @@ from gpulease.policy.reservations import booking
 from gpulease.policy.reservations.feasibility import Pool
 from gpulease.policy.reservations.seats import effective
 from gpulease.policy.reservations.shortage import Shortage, shortage
+from gpulease.policy.units import say_moment
 from gpulease.service.hubs.api import HubUnreachableError
 from gpulease.service.reservations.expansion import Wanted, expanded
-from gpulease.service.reservations.notes import notes_of
 from gpulease.service.workers import Workers
+from gpulease.texts import Text
 
 log = logging.getLogger(__name__)
 
@@ -189,3 +193,41 @@ class Checks:
             )
             for pool in snapshot.policy.pools
         }
+
+
+def notes_of(
+    reservation: Reservation, expanded: Expanded, roster: Sequence[str] | None
+) -> Iterator[str]:
+    """Yield what may not be meant.
+
+    Args:
+        reservation: as it is or would be.
+        expanded: what its calendar gave.
+        roster: the group's members, ``None`` where they are not known.
+    """
+    for at in expanded.missed:
+        yield Text("Nothing is planned at {at}.", at=say_moment(at))
+    yield from _skipped_by_clocks(reservation)
+    if roster is None:
+        return
+    group = reservation.group
+    if not roster and not reservation.named:
+        yield Text("Nobody is in the group {group} at present.", group=group)
+    known = {*roster, *reservation.named} if reservation.named else set(roster)
+    longer = [person for person, _ in reservation.extra_time if person not in known]
+    strangers = [person for person in reservation.named if person not in roster]
+    for person in dict.fromkeys([*strangers, *longer]):
+        yield Text("{person} is not in the group {group}.", person=person, group=group)
+
+
+def _skipped_by_clocks(reservation: Reservation) -> Iterator[str]:
+    zone = zone_of(reservation.calendar.zone)
+    changed = {each.original for each in reservation.calendar.changed}
+    for each in reservation.occurrences:
+        shown = wall_clock(each.start, zone)
+        if each.original not in changed and shown != each.original:
+            yield Text(
+                "The clocks skip {at}: that window begins at {time}.",
+                at=say_moment(each.original),
+                time=f"{shown:%H:%M}",
+            )

@@ -8,7 +8,7 @@ from gpulease.service.agents import resources_of
 from gpulease.service.rest.answering import Answers
 from gpulease.service.rest.operations import answers
 from gpulease.service.rest.scopes import AGENT_TOKEN, needs_scope
-from gpulease.service.schemas.agent_bodies import AgentPostBody
+from gpulease.service.schemas.bodies import AgentPostBody
 from gpulease.service.schemas.shapes import BatchesTaken
 
 

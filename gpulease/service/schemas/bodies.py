@@ -8,9 +8,19 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, with_config
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    RootModel,
+    field_validator,
+    with_config,
+)
 
 from gpulease.policy.document import MAX_TEXT
+from gpulease.policy.evidence.quarantine import KINDS
+from gpulease.protocol.agents import AgentPost
 from gpulease.protocol.asks import AskBody
 from gpulease.service.schemas.problems import form
 from gpulease.texts import Text
@@ -159,3 +169,20 @@ class RunReport(Body):
     done: Annotated[int, Field(ge=0, le=10**6)] = 0
     note: Annotated[str, Field(max_length=2000)] = ""
     opens: Annotated[str, Field(max_length=4096)] = ""
+
+
+class AgentPostBody(RootModel[AgentPost]):
+    """What a node agent saw since its last post: ``POST agents/batches``."""
+
+    model_config = ConfigDict(strict=True, defer_build=True)
+
+    @field_validator("root")
+    @classmethod
+    def _consistent(cls, post: AgentPost) -> AgentPost:
+        for batch in post["batches"]:
+            if any(each["use"] is None and not each.get("gap") for each in batch["seconds"]):
+                raise ValueError("a second without use needs its gap")
+            kinds = {fault["kind"] for each in batch["devices"] for fault in each["incidents"]}
+            if not kinds <= KINDS.keys():
+                raise ValueError("no such kind of incident")
+        return post
