@@ -121,9 +121,7 @@ def after(view):
     return replace(view, leases=tuple(leases.values()))
 
 
-@settings(max_examples=300)
-@given(worlds(), st.randoms(use_true_random=False))
-def test_the_order_of_the_listing_does_not_matter(view, random):
+def the_order_of_the_listing_does_not_matter(view, random):
     leases, devices = list(view.leases), list(view.devices)
     random.shuffle(leases)
     random.shuffle(devices)
@@ -132,17 +130,13 @@ def test_the_order_of_the_listing_does_not_matter(view, random):
     assert plan(view) == plan(view)
 
 
-@settings(max_examples=300)
-@given(worlds())
-def test_every_planned_step_is_possible_and_single(view):
+def every_planned_step_is_possible_and_single(view):
     acted = [a.lease_id for a in plan(view) if not isinstance(a, Alert)]
     assert len(acted) == len(set(acted))
     after(view)
 
 
-@settings(max_examples=300)
-@given(worlds())
-def test_only_free_devices_are_granted_and_each_once(view):
+def only_free_devices_are_granted_and_each_once(view):
     free = {d.uuid for each in capacity.free_devices(view).values() for d in each}
     granted = [uuid for a in plan(view) if isinstance(a, Start) for uuid in a.devices]
     assert len(granted) == len(set(granted))
@@ -159,9 +153,7 @@ def test_only_free_devices_are_granted_and_each_once(view):
             assert all(fitting.suits("t4", d) and not d.leaving for d in given)
 
 
-@settings(max_examples=300)
-@given(worlds())
-def test_between_two_plans_who_waits_gets_what_a_plan_would_give(view):
+def between_two_plans_who_waits_gets_what_a_plan_would_give(view):
     acted = admissions(view)
     free = {d.uuid for each in capacity.free_devices(view).values() for d in each}
     granted = [uuid for a in acted if isinstance(a, Start) for uuid in a.devices]
@@ -173,9 +165,7 @@ def test_between_two_plans_who_waits_gets_what_a_plan_would_give(view):
         assert [a for a in acted if isinstance(a, Start)] == starts
 
 
-@settings(max_examples=300)
-@given(worlds())
-def test_where_servers_run_decides_where_and_never_who(view):
+def where_servers_run_decides_where_and_never_who(view):
     """Requests for one device: with and without the nodes of their servers the same are served."""
     alone = replace(view, leases=tuple(replace(x, count=1, nodes=1) for x in view.leases))
     served = {a.lease_id for a in plan(alone) if isinstance(a, Start)}
@@ -184,9 +174,7 @@ def test_where_servers_run_decides_where_and_never_who(view):
     }
 
 
-@settings(max_examples=300, deadline=None)
-@given(worlds())
-def test_the_first_in_line_is_served_where_its_server_runs(view):
+def the_first_in_line_is_served_where_its_server_runs(view):
     """It had the choice among all that is free and kept for nobody."""
     requests = turns(view)
     first = [a for a in plan(view) if isinstance(a, Start) and a.lease_id == requests[0].id]
@@ -200,9 +188,7 @@ def test_the_first_in_line_is_served_where_its_server_runs(view):
         assert {known[uuid].node for uuid in first[0].devices} == {home}
 
 
-@settings(max_examples=300, deadline=None)
-@given(worlds())
-def test_no_end_is_granted_beyond_that_of_what_runs(view):
+def no_end_is_granted_beyond_that_of_what_runs(view):
     seen = {i: replace(each, ends=at(60)) for i, each in view.observed.items()}
     bounded = replace(view, observed=seen)
     for lease in after(bounded).leases:
@@ -210,9 +196,7 @@ def test_no_end_is_granted_beyond_that_of_what_runs(view):
             assert lease.hard_end == at(60)
 
 
-@settings(max_examples=300, deadline=None)
-@given(worlds())
-def test_work_conserving(view):
+def work_conserving(view):
     """Who waits after the plan is limited, not ready, or does not fit what stays free."""
     done = after(view)
     # What a lease that ends in this very plan gives back (its device, its user's limit) is the next
@@ -233,18 +217,14 @@ def test_work_conserving(view):
         assert not fitting.room(suiting, lease.count, lease.nodes)
 
 
-@settings(max_examples=300)
-@given(worlds())
-def test_nobody_busy_or_unheard_of_a_moment_is_asked_to_leave(view):
+def nobody_busy_or_unheard_of_a_moment_is_asked_to_leave(view):
     for action in plan(view):
         if isinstance(action, Warn) and action.end_reason == "idle":
             evidence = view.evidence[action.lease_id]
             assert max(evidence.idle_for, evidence.quiet_for) > 0 or evidence.unknown_since
 
 
-@settings(max_examples=300)
-@given(worlds())
-def test_reclaim_for_somebody_names_a_waiting_request_and_takes_no_more_than_it_needs(view):
+def reclaim_for_somebody_names_a_waiting_request_and_takes_no_more_than_it_needs(view):
     done = after(view)
     queued = {x.id: x for x in done.leases if x.state is LeaseState.QUEUED}
     for action in plan(view):
@@ -256,9 +236,7 @@ def test_reclaim_for_somebody_names_a_waiting_request_and_takes_no_more_than_it_
         assert len(fresh) <= wanted.count
 
 
-@settings(max_examples=200)
-@given(worlds())
-def test_a_plan_at_once_after_a_plan_grants_nothing_more(view):
+def a_plan_at_once_after_a_plan_grants_nothing_more(view):
     """What the first plan could do is done, unless it took something from somebody."""
     first = after(view)
     held = {x.id for x in queue.holding(first)}
@@ -266,11 +244,32 @@ def test_a_plan_at_once_after_a_plan_grants_nothing_more(view):
         assert not [a for a in plan(first) if isinstance(a, Start)]
 
 
-@settings(max_examples=200)
-@given(worlds())
-def test_without_capacity_nothing_is_granted_or_reclaimed(view):
+def without_capacity_nothing_is_granted_or_reclaimed(view):
     blind = replace(view, capacity_known=False)
     for action in plan(blind):
         assert not isinstance(action, Start)
         if isinstance(action, Warn):
             assert action.end_reason == "expired"
+
+
+PROMISES = (
+    every_planned_step_is_possible_and_single,
+    only_free_devices_are_granted_and_each_once,
+    between_two_plans_who_waits_gets_what_a_plan_would_give,
+    where_servers_run_decides_where_and_never_who,
+    the_first_in_line_is_served_where_its_server_runs,
+    no_end_is_granted_beyond_that_of_what_runs,
+    work_conserving,
+    nobody_busy_or_unheard_of_a_moment_is_asked_to_leave,
+    reclaim_for_somebody_names_a_waiting_request_and_takes_no_more_than_it_needs,
+    a_plan_at_once_after_a_plan_grants_nothing_more,
+    without_capacity_nothing_is_granted_or_reclaimed,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(worlds(), st.randoms(use_true_random=False))
+def test_every_promise_of_a_plan_is_kept(view, random):
+    the_order_of_the_listing_does_not_matter(view, random)
+    for promise in PROMISES:
+        promise(view)
