@@ -141,8 +141,8 @@ def _parsed(lines: list[str]) -> ast.Module | None:
     """Return the cell's tree with the cell's own lines, None where it is no Python."""
     from IPython.core.inputtransformer2 import TransformerManager
 
-    transform: Any = TransformerManager().transform_cell
-    text = str(transform("\n".join(lines)))
+    manager: Any = TransformerManager  # it has no types
+    text = str(manager().transform_cell("\n".join(lines)))
     if lines[0][:1].isspace() or text.count("\n") != len(lines):
         return None
     try:
