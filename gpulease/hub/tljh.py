@@ -12,12 +12,12 @@ import pwd
 import secrets
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from pluggy import HookimplMarker
 
-from gpulease import __version__
 from gpulease.errors import GPULeaseError
 
 hook = HookimplMarker("tljh")
@@ -83,13 +83,13 @@ WantedBy=multi-user.target
 @hook
 def tljh_extra_hub_pip_packages() -> list[str]:
     """Return what the hub's environment needs."""
-    return [f"gpulease[hub,service]=={__version__}"]
+    return [f"gpulease[hub,service]=={version('gpulease')}"]
 
 
 @hook
 def tljh_extra_user_pip_packages() -> list[str]:
     """Return what the environment of the notebooks needs."""
-    return [f"gpulease[lab]=={__version__}"]
+    return [f"gpulease[lab]=={version('gpulease')}"]
 
 
 @hook
