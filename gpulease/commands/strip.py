@@ -14,6 +14,7 @@ from typing import Any
 
 from gpulease.errors import GPULeaseError
 from gpulease.kernel.route import command_lines
+from gpulease.private_files import current_umask, whole_file
 from gpulease.verify.notebook import opened
 
 _HEAD = re.compile(r"\s*%%(gpu|cpu)\b")
@@ -165,14 +166,12 @@ def _write(notebook: Any, path: Path) -> None:
         print(text)  # noqa: T201 - what was asked for
         return
     # All of it or nothing: the notebook may be somebody's only copy.
-    beside = path.with_name(f".{path.name}.stripped")
+    mode = path.stat().st_mode & 0o777 if path.exists() else 0o666 & ~current_umask()
     try:
-        beside.write_text(text + "\n", encoding="utf-8")
-        if path.exists():
-            beside.chmod(path.stat().st_mode & 0o777)
-        beside.replace(path)
+        with whole_file(path, replace=True) as file:
+            file.write(f"{text}\n".encode())
+        path.chmod(mode)
     except OSError as error:
-        beside.unlink(missing_ok=True)
         raise GPULeaseError(
             "unreadable_file",
             f"{path} cannot be written: {error.strerror}.",

@@ -3,7 +3,7 @@
 It decides which waiting request gets which free device in this plan, and why the others wait.  It
 is work-conserving: a request under its limits that fits what is free and not held never waits.
 A request that its own class cannot serve gets the fall-backs of that class, one after the other,
-and no further: whoever asks for a class itself comes first, and nobody leaves for a fall-back.
+and no further: a request for the class itself comes first, and nobody leaves for a fall-back.
 """
 
 from __future__ import annotations
