@@ -51,7 +51,7 @@ StateDirectory={user}
 StateDirectoryMode=0700
 UMask=0077
 EnvironmentFile={environment}
-ExecStart={program} service --url {url} --database sqlite:////var/lib/{user}/gpulease.sqlite
+ExecStart={python} -m gpulease service --url {url} --database {database}
 Restart=always
 RestartSec=2
 CapabilityBoundingSet=
@@ -115,8 +115,13 @@ def tljh_custom_jupyterhub_config(c: Any) -> None:
         "JUPYTERHUB_SERVICE_PREFIX": f"{base}services/gpulease/",
     }
     setup_gpulease(c, service_url=url, service_token=token, **settings)
-    program = Path(sys.executable).with_name("gpulease")
-    unit = _UNIT_TEXT.format(user=USER, environment=environment, program=program, url=url)
+    unit = _UNIT_TEXT.format(
+        user=USER,
+        environment=environment,
+        python=sys.executable,
+        url=url,
+        database=f"sqlite:////var/lib/{USER}/gpulease.sqlite",
+    )
     _start(environment, "".join(f"{k}={v}\n" for k, v in variables.items()), unit)
 
 
