@@ -7,6 +7,7 @@ shows it to a reader of another language has it made anew from the catalogue of 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from string import Formatter
 from typing import Any, Protocol
 
@@ -61,6 +62,14 @@ class Text(str):
         parts = [each for each in self._values.values() if isinstance(each, Text)]
         only_puts = bool(parts) and not any(map(str.isalpha, own))
         return only_puts and all(each.known(catalogue) for each in parts)
+
+
+def instant(at: datetime) -> str:
+    """Return an instant as a text holds it: as data, ``2030-01-02T19:19:05Z``.
+
+    Who shows the text writes it in the reader's zone and by the reader's clock.
+    """
+    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def counted(one: str, many: str, n: int, /, **values: Any) -> Text:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from gpulease.kernel.clock import read_in
+
 if TYPE_CHECKING:
     from gpulease.kernel.session import Session
 
@@ -59,6 +61,8 @@ class Front:
             self._session.turn(data["which"])
         elif data.get("type") == "kept" and isinstance(data.get("config"), dict):
             self._session.take_kept(data["config"])
+        elif data.get("type") == "clock" and isinstance(data.get("zone"), str):
+            read_in(data["zone"], twelve_hours=data.get("twelve_hours") is True)
         else:
             comm.send({**self._header("problem"), "reason": "bad_message"})
 

@@ -14,6 +14,16 @@ from gpulease.protocol import ConnectionView, LeaseView
 from gpulease.sizes import size_text
 from gpulease.transfer.api import Place, VariableStatus
 
+_ENDINGS = {
+    "released": "released",
+    "drained": "released at the latest",
+    "idle_warning": "idle warning",
+    "exam": "the exam ends",
+    "seat": "your seat ends",
+    "reserved": "needed for a reservation",
+    "hard_limit": "hard limit",
+    "budget": "GPU-hours used up",
+}
 NO_LEASE = "No GPU lease. %%gpu runs a cell on a GPU, and asks for one by itself."
 NO_HUB = "No GPU here, and no hub to ask: %gpu connect local runs GPU cells in a companion."
 _PLACES = {
@@ -53,12 +63,9 @@ def _facts(lease: LeaseView) -> list[str]:
     if (used := lease.get("memory_used")) is not None:
         whole = sum(device["memory"] for device in lease["devices"])
         facts.append(f"{used / 2**30:.1f} of {whole / 2**30:.0f} GB GPU memory in use")
-    if lease["warned_until"]:
-        facts.append(f"leaves at {clock(lease['warned_until'])} unless it is used")
-    elif lease["idle_end"] and lease["verdict"] == "idle":
-        facts.append(f"warned at {clock(lease['idle_end'])} if it stays unused")
-    if lease["hard_end"]:
-        facts.append(f"at most {time_left(lease['hard_end'], datetime.now(UTC))} left")
+    if lease["ends_at"] and (what := _ENDINGS.get(lease["ends_by"])):
+        left = time_left(lease["ends_at"], datetime.now(UTC))
+        facts.append(f"{what} in {left} ({clock(lease['ends_at'])})")
     if (budget := lease.get("budget")) is not None:
         facts.append(f"{budget['left']:g} of {budget['of']:g} GPU-hours of its budget left")
     return facts

@@ -290,6 +290,7 @@ class Evidence:
     unknown_since: datetime | None = None
     utilisation: float | None = None
     cells: int = 0
+    used: bool = False  # whether a cell or a thread of its holder has run there since it began
     before: Verdict = Verdict.UNKNOWN  # the verdict that this one followed
     word_over: bool = False  # busy for so long by the companion's word alone that it is quiet
     taken: int = 0  # bytes of a shared card that it holds, where that is beyond its class's memory

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from datetime import date, datetime, time
 from decimal import Decimal
@@ -55,6 +56,8 @@ def format_duration(seconds: float) -> str:
 @lru_cache(maxsize=1024)
 def say_duration(seconds: float) -> str:
     """Return a duration as a sentence says it: ``45 s``, ``1 h 30 min``, ``180 days``."""
+    if math.isinf(seconds):
+        return Text("no limit")
     if days := _whole_days(seconds):
         return counted("{n} day", "{n} days", days)
     words = {"h": "h", "m": "min", "s": "s"}

@@ -117,7 +117,8 @@ class LeaseView(TypedDict):
     hard_end: str | None
     warned_until: str | None
     drain_until: str | None
-    idle_end: str | None  # when it would be warned if it stays as it is
+    ends_at: str | None  # what ends it, or warns of its end, next if it stays as it is: when,
+    ends_by: str  # and what: a cause of ``policy.explanation.what_ends``; "" where none is known
     verdict: str  # busy | quiet | idle | unknown
     utilisation: float | None  # 0..1, peak of the last 10 s; None is no data
     memory_used: NotRequired[int | None]  # bytes that it holds of its devices; None is not known

@@ -49,7 +49,7 @@ def of(
 
 def busy_since(began: datetime) -> Evidence:
     """Return the evidence of a lease whose GPU is in use."""
-    return Evidence(Verdict.BUSY, began, utilisation=1.0, cells=1)
+    return Evidence(Verdict.BUSY, began, utilisation=1.0, cells=1, used=True)
 
 
 def idle_since(
@@ -62,7 +62,9 @@ def idle_since(
     since = active_since if ended is None else ended + _WINDOW
     before = Verdict.UNKNOWN if ended is None else Verdict.BUSY
     if now < since:
-        return Evidence(Verdict.BUSY, active_since, utilisation=1.0)
+        return Evidence(Verdict.BUSY, active_since, utilisation=1.0, used=True)
     counted = (now - max(since, active_since + timedelta(seconds=warm_up))).total_seconds()
     idle = max(0.0, counted)
-    return Evidence(Verdict.IDLE, since, idle, idle, utilisation=0.0, before=before)
+    return Evidence(
+        Verdict.IDLE, since, idle, idle, utilisation=0.0, used=ended is not None, before=before
+    )

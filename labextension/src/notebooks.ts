@@ -7,6 +7,7 @@ import { JSONObject, Token } from '@lumino/coreutils';
 import { IDisposable } from '@lumino/disposable';
 import { ISignal, Signal } from '@lumino/signaling';
 
+import { readersClock } from './time';
 import type { ICellRun, INotebookState, Which } from './wire';
 
 export const INotebooks = new Token<INotebooks>(
@@ -141,6 +142,7 @@ export class NotebookLink implements IDisposable {
     };
     this._comm = comm;
     comm.open();
+    comm.send({ type: 'clock', ...readersClock() });
     this._changed.emit();
   }
 

@@ -109,7 +109,7 @@ export class Notifier {
     const text =
       lease.warned_until && left !== null && IDLE_REASONS.has(lease.reason)
         ? trans.__(
-            'Your GPU is not used. It is released in %1 (%2); your variables stay in the notebook.',
+            'Your GPU is idle and will be released in %1 (%2). Your variables stay in the notebook.',
             roughly(left),
             hour(lease.warned_until)
           )

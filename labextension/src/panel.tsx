@@ -9,12 +9,12 @@ import { Budgets } from './budgets';
 import type { INotebooks } from './notebooks';
 import { Past } from './past';
 import { Sparkline } from './sparkline';
-import { clock, hour, roughly, until } from './time';
+import { hour } from './time';
 import { Reservations } from './reservations';
 import { better } from './wishes';
 import type { ILease, IProject, IReservation } from './wire';
 import { Variables } from './variables';
-import { available, gpuName, here, priced, short } from './words';
+import { available, ending, gpuName, here, priced, short } from './words';
 
 /** How old a visible panel's history, reservations and budgets become (ms). */
 const RELOAD = 300_000;
@@ -227,8 +227,7 @@ function LeaseFacts(props: {
   trans: TranslationBundle;
 }): JSX.Element {
   const { lease, now, trans } = props;
-  const idle = until(lease.warned_until ?? lease.idle_end, now);
-  const hard = until(lease.hard_end, now);
+  const next = ending(lease, now, trans);
   return (
     <>
       <p>{here(lease.sentence, now)}</p>
@@ -236,22 +235,10 @@ function LeaseFacts(props: {
         <p className="gpulease-quiet">{here(lease.next_step, now)}</p>
       )}
       <dl>
-        {lease.warned_until && idle !== null && (
+        {next !== null && (
           <Fact
-            name={trans.__('Released')}
-            value={trans.__('in %1 (%2)', clock(idle), hour(lease.warned_until))}
-          />
-        )}
-        {!lease.warned_until && lease.idle_end && idle !== null && (
-          <Fact
-            name={trans.__('Warning, if unused')}
-            value={trans.__('in %1 (%2)', roughly(idle), hour(lease.idle_end))}
-          />
-        )}
-        {lease.hard_end && hard !== null && (
-          <Fact
-            name={trans.__('Ends at the latest')}
-            value={trans.__('in %1 (%2)', roughly(hard), hour(lease.hard_end))}
+            name={next[0]}
+            value={trans.__('%1 (%2)', next[1], hour(lease.ends_at!))}
           />
         )}
         {lease.utilisation !== null && (

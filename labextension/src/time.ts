@@ -55,12 +55,15 @@ export function speak(code: string, preferred = navigator.languages): void {
   language = preferred.find(each => each.split('-')[0] === base) ?? wanted;
 }
 
+/** The reader's zone, and whether their clock reads 7:19 PM: a kernel writes times like this. */
+export function readersClock(): { zone: string; twelve_hours: boolean } {
+  const own = new Intl.DateTimeFormat(language, { hour: 'numeric' }).resolvedOptions();
+  return { zone: own.timeZone, twelve_hours: own.hour12 === true };
+}
+
 /** The wall clock in the reader's zone: `14:32`. */
 export function hour(at: string): string {
-  return new Date(at).toLocaleTimeString(language, {
-    hour: '2-digit',
-    minute: '2-digit'
-  });
+  return new Date(at).toLocaleTimeString(language, { timeStyle: 'short' });
 }
 
 /** The day in the reader's zone: `3 Nov`, with `weekday` `Tue, 3 Nov`. */

@@ -38,10 +38,20 @@ export interface ILease {
   expected_start: string | null;
   created: string;
   active_since: string | null;
-  hard_end: string | null;
   warned_until: string | null;
   drain_until: string | null;
-  idle_end: string | null;
+  /** What ends it, or warns of its end, next: when, and what. */
+  ends_at: string | null;
+  ends_by:
+    | ''
+    | 'released'
+    | 'drained'
+    | 'idle_warning'
+    | 'exam'
+    | 'seat'
+    | 'reserved'
+    | 'hard_limit'
+    | 'budget';
   verdict: string;
   utilisation: number | null;
   memory_used?: number | null;

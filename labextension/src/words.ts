@@ -1,7 +1,7 @@
 // What a lease's state is called where there is little room: status bar, toolbar, titles.
 // The whole sentences are the service's (`sentence`, `next_step`).
 
-import { clock, hour, roughly, until } from './time';
+import { clock, day, hour, roughly, until } from './time';
 import type { IGPUClass, ILease } from './wire';
 
 /** What this module needs of Lab's translator. */
@@ -70,9 +70,14 @@ export function short(
       return { text: words.__('Saving variables …'), level: 'urgent' };
     case 'active': {
       const name = gpuName(lease, classes, words);
-      const left = until(lease.hard_end, now);
-      const text =
-        left === null ? name : words.__('%1 · %2 left', name, roughly(inHours(left)));
+      const left = until(lease.ends_at, now);
+      if (left === null) {
+        return { text: name, level: 'good' };
+      }
+      const idle = lease.ends_by === 'idle_warning';
+      const text = idle
+        ? words.__('%1 · idle warning in %2', name, clock(left))
+        : words.__('%1 · %2 left', name, roughly(inHours(left)));
       return { text, level: 'good' };
     }
   }
@@ -134,7 +139,7 @@ export const IDLE_REASONS: ReadonlySet<string> = new Set([
 ]);
 
 function warned(lease: ILease, now: number, words: IWords): string {
-  const left = until(lease.warned_until, now);
+  const left = until(lease.ends_at, now);
   if (left === null) {
     return words.__('Released soon');
   }
@@ -165,16 +170,33 @@ export function priced(each: IGPUClass, words: IWords): string {
   return (each.price ?? 1) === 1 ? '' : words.__(' · price %1', each.price);
 }
 
-const UTC = /\b(\d{1,2}):(\d\d)(?::\d\d)? UTC\b/g;
+const INSTANT = /\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ/g;
 const DAY = 86_400_000;
 
-/** The service's sentence, with its UTC times in the reader's zone (the one nearest to `now`). */
+/** A sentence of the service's with its instants in the reader's zone, with the day of a far one. */
 export function here(sentence: string, now: number): string {
-  return sentence.replace(UTC, (_, hours: string, minutes: string) => {
-    const at = new Date(now);
-    at.setUTCHours(Number(hours), Number(minutes), 0, 0);
-    const away = at.getTime() - now;
-    const days = away > DAY / 2 ? -1 : away < -DAY / 2 ? 1 : 0;
-    return hour(new Date(at.getTime() + days * DAY).toISOString());
+  return sentence.replace(INSTANT, at => {
+    const away = Math.abs(Date.parse(at) - now);
+    return away < DAY / 2 ? hour(at) : `${day(at)}, ${hour(at)}`;
   });
+}
+
+/** What ends a lease next, and in how long: the one time left that is shown of it. */
+export function ending(
+  lease: ILease,
+  now: number,
+  words: IWords
+): [string, string] | null {
+  const left = until(lease.ends_at, now);
+  const names = {
+    released: words.__('Released in'),
+    drained: words.__('Released at the latest in'),
+    idle_warning: words.__('Idle warning in'),
+    exam: words.__('The exam ends in'),
+    seat: words.__('Your seat ends in'),
+    reserved: words.__('Needed for a reservation in'),
+    hard_limit: words.__('Hard limit in'),
+    budget: words.__('GPU-hours used up in')
+  };
+  return left === null || !lease.ends_by ? null : [names[lease.ends_by], clock(left)];
 }

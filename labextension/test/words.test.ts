@@ -3,7 +3,14 @@ import { test } from 'node:test';
 
 import { clock, day, hour, roughly, size, speak, until } from '../src/time';
 import type { IGPUClass, ILease, LeaseState } from '../src/wire';
-import { available, here, memoryInUse, short, shortWithGPU } from '../src/words';
+import {
+  available,
+  ending,
+  here,
+  memoryInUse,
+  short,
+  shortWithGPU
+} from '../src/words';
 
 const NOW = Date.parse('2026-01-05T12:00:00+00:00');
 
@@ -47,10 +54,10 @@ function lease(state: LeaseState, more: Partial<ILease> = {}): ILease {
     expected_start: null,
     created: after(-60),
     active_since: null,
-    hard_end: null,
     warned_until: null,
     drain_until: null,
-    idle_end: null,
+    ends_at: null,
+    ends_by: '',
     verdict: 'unknown',
     utilisation: null,
     keep: { allowed: false, left: 0, seconds: 0, reason: '' },
@@ -78,15 +85,29 @@ const CASES: [ILease | null, string, string][] = [
   ],
   [lease('starting', { reason: 'pulling' }), 'Starting: downloading image', 'waiting'],
   [lease('active'), 'T4', 'good'],
-  [lease('active', { hard_end: after(38 * 60) }), 'T4 · 38 min left', 'good'],
+  [
+    lease('active', { ends_at: after(38 * 60), ends_by: 'exam' }),
+    'T4 · 38 min left',
+    'good'
+  ],
+  [
+    lease('active', { ends_at: after(7.9 * 3600), ends_by: 'hard_limit' }),
+    'T4 · 8 h left',
+    'good'
+  ],
+  [
+    lease('active', { ends_at: after(45), ends_by: 'idle_warning' }),
+    'T4 · idle warning in 0:45',
+    'good'
+  ],
   [lease('active', { count: 2, simulated: true }), '2 × T4 (simulated)', 'good'],
   [
-    lease('warned', { reason: 'idle', warned_until: after(45) }),
+    lease('warned', { reason: 'idle', ends_at: after(45) }),
     'Idle: released in 0:45',
     'urgent'
   ],
   [
-    lease('warned', { reason: 'preempted', warned_until: after(45) }),
+    lease('warned', { reason: 'preempted', ends_at: after(45) }),
     'Released in 0:45',
     'urgent'
   ],
@@ -146,15 +167,17 @@ test('where a machine is added for who asks, that is told', () => {
   );
 });
 
-test('a time in UTC is told in the reader\u2019s zone, on the day that is near', () => {
+test('an instant is told in the reader\u2019s zone, with its day where that is far', () => {
   process.env.TZ = 'Europe/Berlin';
   speak('de_DE', []);
   const told = (text: string, now: string) => here(text, Date.parse(now));
   assert.equal(
-    told('It leaves at 04:50:41 UTC.', '2026-01-05T04:50:00Z'),
+    told('It leaves at 2026-01-05T04:50:41Z.', '2026-01-05T04:50:00Z'),
     'It leaves at 05:50.'
   );
-  assert.equal(told('until 00:10 UTC', '2026-07-05T23:50:00Z'), 'until 02:10');
+  const midnight = 'until 2026-07-06T00:10:00Z';
+  assert.equal(told(midnight, '2026-07-05T23:50:00Z'), 'until 02:10');
+  assert.equal(told(midnight, '2026-07-03T23:50:00Z'), 'until 6. Juli, 02:10');
   assert.equal(told('No time here.', '2026-01-05T04:50:00Z'), 'No time here.');
 });
 
@@ -167,13 +190,21 @@ test('dates are in the language of Lab, in the variant that the browser has of i
   speak('en', ['fr-FR', 'en-GB']);
   assert.equal(day(at), '3 Nov');
   speak('en', ['fr-FR', 'en-US']);
-  assert.match(hour(at), /^05:05\sPM$/);
+  assert.match(hour(at), /^5:05\sPM$/);
   speak('fr_FR', []);
   assert.equal(day(at), '3 nov.');
 });
 
+test('the one time left says what it is of', () => {
+  const told = (ends_by: ILease['ends_by']) =>
+    ending(lease('active', { ends_at: after(130), ends_by }), NOW, words);
+  assert.deepEqual(told('idle_warning'), ['Idle warning in', '2:10']);
+  assert.deepEqual(told('hard_limit'), ['Hard limit in', '2:10']);
+  assert.equal(ending(lease('active'), NOW, words), null);
+});
+
 test('where nothing else tells, it says that it is about a GPU', () => {
-  const given = lease('warned', { reason: 'idle', warned_until: after(45) });
+  const given = lease('warned', { reason: 'idle', ends_at: after(45) });
   assert.equal(
     shortWithGPU(given, [T4], NOW, words).text,
     'GPU · Idle: released in 0:45'

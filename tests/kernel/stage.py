@@ -43,7 +43,8 @@ def lease_view(lease_id: str, **changes: Any) -> LeaseView:
         "state": "queued", "reason": "no_capacity", "sentence": WAITS,
         "next_step": "", "position": 1, "expected_start": None,
         "created": in_seconds(0), "active_since": None, "hard_end": None, "warned_until": None,
-        "drain_until": None, "idle_end": None, "verdict": "unknown", "utilisation": None,
+        "drain_until": None, "ends_at": None, "ends_by": "",
+        "verdict": "unknown", "utilisation": None,
         "keep": {"allowed": True, "left": 2, "seconds": 600.0, "reason": ""}, "devices": [],
         "end": None, "click_runs_cells": "none",
     }  # fmt: skip

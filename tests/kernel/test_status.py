@@ -10,13 +10,13 @@ from tests.kernel.stage import in_seconds, lease_view
 def test_the_lease_in_three_lines() -> None:
     lease = lease_view(
         "l", gpu_class="a100", count=2, state="active", sentence="The GPU is ready.", position=None,
-        utilisation=0.25, verdict="idle", hard_end=in_seconds(3600 * 8 + 30), next_step="Go on.",
-        idle_end="2030-01-02T03:04:05+00:00",
+        utilisation=0.25, verdict="idle", next_step="Go on.",
+        hard_end=in_seconds(3600 * 8), ends_at=in_seconds(130.5), ends_by="idle_warning",
     )  # fmt: skip
     first, facts, step = lease_lines(lease)
     assert first == "2 x a100 (simulated): active. The GPU is ready."
-    assert facts.startswith("Utilisation 25% (idle), warned at ")
-    assert facts.endswith("if it stays unused, at most 8 h 0 min left.")
+    assert facts.startswith("Utilisation 25% (idle), idle warning in 2 min (")
+    assert " h " not in facts, "one time left, the next thing that happens"
     assert step == "Go on."
 
 
@@ -28,15 +28,9 @@ def test_the_memory_of_its_gpus_is_said_where_it_is_known() -> None:
 
 
 def test_a_warned_lease_says_when_it_leaves() -> None:
-    lease = lease_view("l", state="warned", sentence="", warned_until=in_seconds(20), position=None)
-    assert lease_lines(lease)[1].startswith("Leaves at ")
-
-
-def test_no_time_is_promised_that_the_end_of_a_cell_will_change() -> None:
-    for verdict in ("quiet", "busy", "unknown"):
-        lease = lease_view("l", state="active", verdict=verdict, utilisation=0.0,
-                           position=None, idle_end=in_seconds(900))  # fmt: skip
-        assert "warned at" not in lease_lines(lease)[1]
+    lease = lease_view("l", state="warned", sentence="", position=None,
+                       ends_at=in_seconds(20.5), ends_by="released")  # fmt: skip
+    assert lease_lines(lease)[1].startswith("Released in 20 s (")
 
 
 def test_time_left() -> None:

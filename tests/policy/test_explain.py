@@ -23,7 +23,7 @@ from gpulease.policy.explanation.refusals import REFUSALS
 from gpulease.policy.lifecycle.table import LEAVING_CAUSES, TRANSITIONS
 from gpulease.policy.model import Drain, End, EndReason, LeaseState, Warn
 from gpulease.service.languages import catalogue
-from gpulease.texts import Text
+from gpulease.texts import Text, instant
 from tests.policy.build import (
     NOW,
     OUTS,
@@ -163,14 +163,14 @@ def test_the_queue_is_explained_with_place_and_time():
     words = explain(request(1, reason="no_capacity"), POLICY, position=3, expected=at(60))
     assert words.sentence == (
         "All GPUs of this class are in use. You are number 3 in the queue. "
-        "Expected at 14:01:00 UTC."
+        f"Expected at {instant(at(60))}."
     )
     assert words.numbers["position"] == 3
     spread = {"position": 3, "expected": at(60), "between": (at(30), at(120))}
     words = explain(request(1, reason="no_capacity"), POLICY, **spread)
     assert words.sentence.endswith(
-        " Expected at 14:01:00 UTC; 8 of 10 such requests start between 14:00:30 UTC and "
-        "14:02:00 UTC."
+        f" Expected at {instant(at(60))}; 8 of 10 such requests start between "
+        f"{instant(at(30))} and {instant(at(120))}."
     )
     unsure = explain(request(1, reason="no_capacity"), POLICY, position=1)
     assert unsure.sentence.endswith("You are next. When it starts is not known yet.")

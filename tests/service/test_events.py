@@ -101,7 +101,7 @@ def test_only_changes_are_told_and_only_to_those_who_see_them(events: Events) ->
 
 
 def figures(each: Lease, **more: Any) -> Any:
-    now = {"utilisation": 0.5, "busy_share": 0.5, "idle_end": None, "position": None} | more
+    now = {"utilisation": 0.5, "busy_share": 0.5, "ends_at": None, "position": None} | more
     return view(each) | now
 
 
@@ -146,9 +146,9 @@ def test_whatever_decides_something_is_told_at_once() -> None:
     for more in (
         {"position": 3},
         {"position": 2},
-        {"idle_end": "2026-01-01T00:10:00+00:00"},  # it counts down from here on
-        {"idle_end": "2026-01-01T00:10:00+00:00", "verdict": "idle"},
-        {"idle_end": None, "state": "warned", "warned_until": "2026-01-01T00:01:00+00:00"},
+        {"ends_at": "2026-01-01T00:10:00+00:00"},  # it counts down from here on
+        {"ends_at": "2026-01-01T00:10:00+00:00", "verdict": "idle"},
+        {"ends_at": None, "state": "warned", "warned_until": "2026-01-01T00:01:00+00:00"},
         {"utilisation": None},
     ):
         room.events.publish(mine, figures(mine, **more))
@@ -157,15 +157,15 @@ def test_whatever_decides_something_is_told_at_once() -> None:
     assert len(told(room.page)) == 7
 
 
-def test_an_idle_end_that_wavers_is_not_told_and_one_that_moves_is() -> None:
+def test_an_end_that_wavers_is_not_told_and_one_that_moves_is() -> None:
     room = Room()
     for second in range(60):
-        room.tick(idle_end=f"2026-01-01T00:10:0{2 + second % 3}+00:00")
+        room.tick(ends_at=f"2026-01-01T00:10:0{2 + second % 3}+00:00")
     assert len(told(room.page)) == 300, "once, when it began to count down"
     assert len(told(room.server)) == 1
-    room.tick(idle_end="2026-01-01T00:10:05+00:00")
+    room.tick(ends_at="2026-01-01T00:10:05+00:00")
     assert len(told(room.page)) == 600
-    assert room.page.sink.told[-1]["lease"]["idle_end"].endswith("10:05+00:00")  # type: ignore[attr-defined]
+    assert room.page.sink.told[-1]["lease"]["ends_at"].endswith("10:05+00:00")  # type: ignore[attr-defined]
 
 
 def test_who_comes_now_sees_the_newest_figures() -> None:

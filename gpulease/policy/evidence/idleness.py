@@ -200,6 +200,7 @@ def _step(
         unknown_since=(before.unknown_since or at) if verdict is Verdict.UNKNOWN else None,
         utilisation=max((s.utilisation or 0.0 for s in valid), default=None),
         cells=seen[-1].cells if seen else 0,
+        used=before.used or verdict in (Verdict.BUSY, Verdict.QUIET),
         before=before.before if verdict is before.verdict else before.verdict,
         word_over=word_over,
     )
@@ -259,6 +260,20 @@ def idle_case(
         return "unclaimed"
     if evidence is None or evidence.verdict is Verdict.BUSY:
         return ""
+    if now < _first_cell_until(lease, evidence, now, time_outs):
+        return ""
+    return _why(lease, evidence, now, time_outs, under_pressure=under_pressure)
+
+
+def _why(
+    lease: Lease,
+    evidence: Evidence,
+    now: datetime,
+    time_outs: TimeOuts,
+    *,
+    under_pressure: bool,
+) -> str:
+    """Return which of the time-outs is over, ``""`` for none."""
     idle_for, quiet_for = counted(lease, evidence, now)
     if evidence.verdict is Verdict.UNKNOWN:
         # No data is not idleness: it holds, and only for somebody who waits it is quiet one day.
@@ -299,7 +314,7 @@ def _to_be_claimed(lease: Lease, seen: Observed | None, time_outs: TimeOuts) -> 
     """Return until when somebody has to come for it; ``None`` once somebody has."""
     if lease.claimed is not None or lease.active_since is None:
         return None
-    if seen is None or not seen.connected or seen.in_use:
+    if seen is None or not seen.connected or seen.in_use or math.isinf(time_outs.claim):
         return None
     return lease.active_since + timedelta(seconds=time_outs.claim)
 
@@ -310,14 +325,18 @@ def warned_at(
     seen: Observed | None,
     now: datetime,
     time_outs: TimeOuts,
+    *,
+    under_pressure: bool = False,
 ) -> datetime | None:
-    """Return when the lease would be warned if it stays as it is and nobody waits; else ``None``.
+    """Return when the lease would be warned if it stays as it is; else ``None``.
 
-    ``None`` while it is used, while no data comes and before it is active.
+    ``None`` while it is used, while no data comes, before it is active and where idleness ends
+    nothing.
     """
     if lease.state is not LeaseState.ACTIVE:
         return None
-    dues = (_to_be_claimed(lease, seen, time_outs), _unused_at(lease, evidence, now, time_outs))
+    unused = _unused_at(lease, evidence, now, time_outs, idle_limit(time_outs, under_pressure))
+    dues = [_to_be_claimed(lease, seen, time_outs), unused]
     due = min((each for each in dues if each is not None), default=None)
     if due is None or lease.kept_until is None:
         return due
@@ -325,7 +344,11 @@ def warned_at(
 
 
 def _unused_at(
-    lease: Lease, evidence: Evidence | None, now: datetime, time_outs: TimeOuts
+    lease: Lease,
+    evidence: Evidence | None,
+    now: datetime,
+    time_outs: TimeOuts,
+    idle: float,
 ) -> datetime | None:
     """Return when it will have been unused for long enough, a Keep aside."""
     if evidence is None or evidence.verdict not in (Verdict.IDLE, Verdict.QUIET):
@@ -333,9 +356,24 @@ def _unused_at(
     idle_for, quiet_for = counted(lease, evidence, now)
     left = time_outs.quiet - quiet_for
     if evidence.verdict is Verdict.IDLE:
-        left = min(left, time_outs.idle - idle_for)
+        left = min(left, idle - idle_for)
     elif not evidence.cells:  # the cell that made it quiet is over: it is about to count as idle
-        left = min(left, time_outs.idle)
+        left = min(left, idle)
+    if math.isinf(left):
+        return None
     # Until the warm-up is over nothing counts, so it comes on top.
     warm = (lease.active_since or now) + timedelta(seconds=time_outs.warm_up)
-    return max(now, warm) + timedelta(seconds=max(0.0, left))
+    due = max(now, warm) + timedelta(seconds=max(0.0, left))
+    return max(due, _first_cell_until(lease, evidence, now, time_outs))
+
+
+def _first_cell_until(
+    lease: Lease, evidence: Evidence, now: datetime, time_outs: TimeOuts
+) -> datetime:
+    """Return until when a lease that no cell has used yet is left alone; now for a used one.
+
+    Its holder may still be opening the notebook.
+    """
+    if evidence.used or lease.active_since is None or math.isinf(time_outs.claim):
+        return now
+    return lease.active_since + timedelta(seconds=time_outs.claim)

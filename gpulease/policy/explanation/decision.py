@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from gpulease.policy.model import Action, Alert, Lease, LeaseState, Snapshot
 from gpulease.policy.reservations.departures import OVER, departures
 from gpulease.policy.reservations.seats import time_outs_at
 from gpulease.policy.units import say_duration
+from gpulease.texts import instant
 
 #: An input in words, and its numbers (JSON values).
 Input = tuple[str, dict[str, Any]]
@@ -124,7 +126,7 @@ def _use(snapshot: Snapshot, lease: Lease, *, pressed: bool) -> Input:
     limit = idle_limit(outs, pressed)
     waited = " while somebody waits" if pressed else ""
     words = (
-        f"Its GPU was {evidence.verdict.value} since {evidence.since:%H:%M:%S}."
+        f"Its GPU was {evidence.verdict.value} since {instant(evidence.since)}."
         f" {_said(idle)} counted as idle (limit{waited}: {_said(limit)}),"
         f" {_said(quiet)} as quiet (limit: {_said(outs.quiet)})."
     )
@@ -132,9 +134,9 @@ def _use(snapshot: Snapshot, lease: Lease, *, pressed: bool) -> Input:
         "verdict": evidence.verdict.value,
         "since": evidence.since.isoformat(),
         "idle": round(idle, 1),
-        "idle_limit": limit,
+        "idle_limit": _finite(limit),
         "quiet": round(quiet, 1),
-        "quiet_limit": outs.quiet,
+        "quiet_limit": _finite(outs.quiet),
         "utilisation": evidence.utilisation,
         "cells": evidence.cells,
     }
@@ -214,7 +216,7 @@ def _claimant(request: Lease | None) -> Iterator[Input]:
     if request is not None:
         yield (
             f"It was taken for request {request.id} of {FOR_USER},"
-            f" which waited since {request.created:%H:%M:%S}.",
+            f" which waited since {instant(request.created)}.",
             {"for": request.id},
         )
 
@@ -224,9 +226,9 @@ def _departure(snapshot: Snapshot, lease: Lease) -> Iterator[Input]:
     leaves = departures(snapshot).get(lease.id)
     if leaves is not None:
         of, own = leaves.window.of, leaves.reason == OVER
-        why = "is over" if own else f"needs GPUs for {leaves.window.start:%H:%M} UTC"
+        why = "is over" if own else f"needs GPUs from {instant(leaves.window.start)}"
         yield (
-            f"It has to go by {leaves.until:%H:%M:%S}: {of.name} of {of.group} {why}.",
+            f"It has to go by {instant(leaves.until)}: {of.name} of {of.group} {why}.",
             {"leaves_for": leaves.window.key},
         )
 
@@ -242,5 +244,12 @@ def _windows(snapshot: Snapshot, pool: str) -> Iterator[Input]:
         yield f"Reserved there: {names}.", {"windows": [each.key for each in near]}
 
 
+def _finite(seconds: float) -> float | None:
+    """Return a time-out as JSON has it: ``None`` for one that never comes."""
+    return None if math.isinf(seconds) else seconds
+
+
 def _said(seconds: float) -> str:
+    if math.isinf(seconds):
+        return "none"
     return say_duration(float(round(seconds))) if round(seconds) else "0 s"

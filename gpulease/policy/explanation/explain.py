@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from gpulease.policy import gpu_fractions
@@ -27,7 +27,7 @@ from gpulease.policy.model import (
     TimeOuts,
 )
 from gpulease.policy.units import say_duration
-from gpulease.texts import Text, counted, joined
+from gpulease.texts import Text, counted, instant, joined
 
 _WORDS: Mapping[LeaseState, reasons.Words] = {
     LeaseState.QUEUED: reasons.WAITING,
@@ -283,7 +283,7 @@ def _place(
 def _clock(at: datetime | None) -> str:
     if at is None:
         return Text("a time not yet known")
-    return at.astimezone(UTC).strftime("%H:%M:%S UTC")
+    return instant(at)
 
 
 def _iso(at: datetime | None) -> str | None:

@@ -1,7 +1,4 @@
-"""What a window of a reservation means for one person's lease or request, in words.
-
-Times are those of the reservation's own zone, which they name: what stands in the timetable.
-"""
+"""What a window of a reservation means for one person's lease or request, in words."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ from gpulease.policy.reservations.departures import (
 )
 from gpulease.policy.reservations.seats import claimable, fits, in_hold, seating, window_of
 from gpulease.policy.units import say_moment
-from gpulease.texts import Text, counted
+from gpulease.texts import Text, counted, instant
 
 
 def about(snapshot: Snapshot, lease: Lease) -> str:
@@ -37,18 +34,18 @@ def about(snapshot: Snapshot, lease: Lease) -> str:
         return _seat(snapshot, lease)
     if found.reason == OVER:
         return _over(found) if leaving else _seat(snapshot, lease)
-    reserved = {"group": found.window.of.group, "start": _clock(found.window.start, found.window)}
+    reserved = {"group": found.window.of.group, "start": instant(found.window.start)}
     if leaving:
         return Text("It is reserved for {group} from {start}.", **reserved)
     return Text(
         "It is reserved for {group} from {start}. You must give it back by {time}.",
         **reserved,
-        time=_clock(found.until, found.window),
+        time=instant(found.until),
     )
 
 
 def _over(found: Departure) -> Text:
-    ends = {"lab": _name(found.window), "time": _clock(found.until, found.window)}
+    ends = {"lab": _name(found.window), "time": instant(found.until)}
     if found.window.of.exam:
         return Text("{lab} ends at {time}.", **ends)
     return Text("{lab} ends at {time}, and somebody needs this GPU then.", **ends)
@@ -58,7 +55,7 @@ def _seat(snapshot: Snapshot, lease: Lease) -> str:
     window = window_of(snapshot, lease)
     if window is None:
         return _lent(snapshot, lease)
-    end = _clock(window.end_for(lease.user), window)
+    end = instant(window.end_for(lease.user))
     return Text("You have a seat in {lab} until {time}.", lab=_name(window), time=end)
 
 
@@ -70,7 +67,7 @@ def _lent(snapshot: Snapshot, lease: Lease) -> str:
         "Seats of {lab} that nobody took are lent until {end}: a member of {group} who comes late "
         "is served first, and may need this GPU.",
         lab=_name(window),
-        end=_clock(window.end, window),
+        end=instant(window.end),
         group=window.of.group,
     )
 
@@ -79,7 +76,7 @@ def _waiting(snapshot: Snapshot, lease: Lease) -> str:
     window = claimable(snapshot, lease) or _next(snapshot, lease)
     if window is not None:
         seats = seating(snapshot).seats.get(window.key, window.of.seats)
-        lab = {"lab": _name(window), "end": _clock(window.end, window)}
+        lab = {"lab": _name(window), "end": instant(window.end)}
         if snapshot.now >= window.start:
             return counted(
                 "{lab} is on until {end}, with {n} seat.",
@@ -92,8 +89,8 @@ def _waiting(snapshot: Snapshot, lease: Lease) -> str:
             "{lab} is from {start} to {end}, with {n} seats; first GPUs at {first}.",
             seats,
             **lab,
-            start=_clock(window.start, window),
-            first=_clock(first_gpus(snapshot, window), window),
+            start=instant(window.start),
+            first=instant(first_gpus(snapshot, window)),
         )
     if lease.reason != "reserved":
         return ""
@@ -103,8 +100,8 @@ def _waiting(snapshot: Snapshot, lease: Lease) -> str:
             return Text(
                 "They are reserved for {group} from {start} to {end}.",
                 group=window.of.group,
-                start=_clock(window.start, window),
-                end=_clock(window.end, window),
+                start=instant(window.start),
+                end=instant(window.end),
             )
     return ""
 
@@ -120,11 +117,6 @@ def _coming(snapshot: Snapshot) -> list[Window]:
 
 def _name(window: Window) -> str:
     return f"“{window.of.title or window.of.name}”"
-
-
-def _clock(at: datetime, window: Window) -> str:
-    """Return a time with its zone: beside it stand times in UTC, and people are elsewhere."""
-    return f"{at.astimezone(zone_of(window.of.calendar.zone)):%H:%M %Z}"
 
 
 def of_hours(snapshot: Snapshot, lease: Lease) -> str:

@@ -52,8 +52,13 @@ def regroup(request: Lease, groups: tuple[str, ...]) -> Lease:
     return replace(request, groups=groups, version=request.version + 1)
 
 
-def keep(lease: Lease, now: datetime, time_outs: TimeOuts) -> Lease:
-    """Keep the lease for a while although it is idle.
+def keep(
+    lease: Lease, now: datetime, time_outs: TimeOuts, idle_end: datetime | None = None
+) -> Lease:
+    """Keep the lease for a while although it is idle: longer than without it, each time.
+
+    Args:
+        idle_end: when it would be warned as idle, ``None`` where that is not known.
 
     Raises:
         GPULeaseError: ``keep_not_possible`` (status 409) with why.
@@ -65,7 +70,8 @@ def keep(lease: Lease, now: datetime, time_outs: TimeOuts) -> Lease:
     return replace(
         kept,
         keeps=lease.keeps + 1,
-        kept_until=now + timedelta(seconds=time_outs.keep),
+        kept_until=max(filter(None, (now, lease.kept_until, idle_end)))
+        + timedelta(seconds=time_outs.keep),
         claimed=lease.claimed or now,
         **NO_WARNING,
     )
@@ -87,6 +93,13 @@ def keep_refusal(lease: Lease, time_outs: TimeOuts) -> GPULeaseError | None:
             next_step=Text(
                 "Your variables are saved to the notebook; request a GPU again afterwards."
             ),
+            status=409,
+        )
+    if lease.kept_until is not None and lease.is_over(lease.kept_until):
+        return GPULeaseError(
+            "keep_not_possible",
+            Text("The GPU is kept until its hard limit already."),
+            next_step=Text("Nothing has to be done."),
             status=409,
         )
     if lease.keeps >= time_outs.keeps:

@@ -8,6 +8,7 @@ ends, for the seat is then free again.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,8 +23,8 @@ from gpulease.policy.memo import once
 from gpulease.policy.model import Lease, LeaseState, Snapshot, TimeOuts
 from gpulease.policy.reservations.feasibility import shortened
 
-#: Longer than any window: a time-out that never comes.
-_NEVER = 366 * 86400.0
+#: A time-out that never comes: no instant is worked out from it, and none is shown.
+_NEVER = math.inf
 
 
 @dataclass(frozen=True)

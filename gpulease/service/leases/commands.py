@@ -16,6 +16,7 @@ from functools import partial
 
 from gpulease.errors import GPULeaseError
 from gpulease.policy import admission_check, lifecycle, upgrades
+from gpulease.policy.explanation.what_ends import what_ends
 from gpulease.policy.model import Evidence, Lease, LeaseState
 from gpulease.policy.reservations.seats import time_outs_at
 from gpulease.protocol import PROTOCOL_VERSION, ConnectionView, DeviceView
@@ -152,8 +153,10 @@ class LeaseCommands:
 
         def decide() -> Change:
             lease = self.changeable(asker, lease_id)
-            outs = time_outs_at(self._loop.snapshot(), lease)
-            after = lifecycle.keep(lease, self._loop.clock(), outs)
+            snapshot = self._loop.snapshot()
+            outs, ending = time_outs_at(snapshot, lease), what_ends(snapshot, lease)
+            idle = ending.at if ending is not None and ending.cause == "idle_warning" else None
+            after = lifecycle.keep(lease, self._loop.clock(), outs, idle)
             return Change(lease, after, asker.name, "kept")
 
         return await self._turns.change(decide)

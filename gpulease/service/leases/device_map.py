@@ -17,7 +17,7 @@ from gpulease.policy.admission.holds import holds
 from gpulease.policy.gpu_fractions import percent
 from gpulease.policy.model import Device, Lease, LeaseState, PolicyDocument, Snapshot, Verdict
 from gpulease.policy.reservations.seats import in_hold, seating
-from gpulease.texts import Text
+from gpulease.texts import Text, instant
 
 Use = Literal[
     "free",
@@ -174,7 +174,7 @@ def _of_lease(snapshot: Snapshot, lease: Lease) -> tuple[Use, str]:
     if lease.state is LeaseState.WARNED:
         if lease.warned_until is None:
             return "warned", Text("Its holder is warned.")
-        until = f"{lease.warned_until:%H:%M:%S} UTC"
+        until = instant(lease.warned_until)
         return "warned", Text("Its holder is warned until {time}.", time=until)
     if lease.state in _BY_STATE:
         return _BY_STATE[lease.state]

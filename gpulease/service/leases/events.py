@@ -25,7 +25,7 @@ from gpulease.service.leases.details import with_detail
 _KEPT = 2000
 _CLASSES = ""
 #: What moves all the time and decides nothing by itself.
-FIGURES = frozenset({"utilisation", "memory_used", "busy_share", "idle_end"})
+FIGURES = frozenset({"utilisation", "memory_used", "busy_share", "ends_at"})
 #: Seconds between two messages to a page in which nothing but figures of one lease moved.
 FIGURES_EVERY = 5.0
 #: Seconds between two messages of what is free: all who read are told, also where hundreds ask.
@@ -294,15 +294,15 @@ def _only_figures(before: LeaseView, after: LeaseView) -> bool:
 
 
 def _steady(before: LeaseView, after: LeaseView) -> LeaseView:
-    """Return the view with the idle end that was told, where the new one only wavers about it."""
-    old, new = before.get("idle_end"), after.get("idle_end")
+    """Return the view with the end that was told, where the new one only wavers about it."""
+    old, new = before.get("ends_at"), after.get("ends_at")
     if old is None or new is None or old == new:
         return after
     apart = datetime.fromisoformat(new) - datetime.fromisoformat(old)
     if abs(apart.total_seconds()) > _WAVER:
         return after
     steady = after.copy()
-    steady["idle_end"] = old
+    steady["ends_at"] = old
     return steady
 
 

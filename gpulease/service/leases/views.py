@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import TypedDict
 
 from gpulease.policy import capacity
-from gpulease.policy.evidence.idleness import warned_at
 from gpulease.policy.explanation.explain import explain, of_wish
 from gpulease.policy.explanation.forecast import Forecast
+from gpulease.policy.explanation.what_ends import what_ends
 from gpulease.policy.model import (
     Device,
     Lease,
@@ -54,7 +54,8 @@ from gpulease.texts import joined
 class Figures(TypedDict):
     """The members of a view that move all the time."""
 
-    idle_end: str | None
+    ends_at: str | None
+    ends_by: str
     verdict: str
     utilisation: float | None
     busy_share: float | None
@@ -170,7 +171,7 @@ class Views:
             self._notebook_of(lease),
             self._loop.decider.within_reach.get(lease.id),
         )
-        figures = self._figures(lease, snapshot, made_from.outs)
+        figures = self._figures(lease, snapshot)
         made = self._made.get(lease.id)
         if made is None or not made.of.same_as(made_from):
             made = _Made(made_from, figures, self._whole(made_from, figures))
@@ -180,13 +181,12 @@ class Views:
             self._made[lease.id] = made
         return made.view
 
-    def _figures(self, lease: Lease, snapshot: Snapshot, outs: TimeOuts) -> Figures:
+    def _figures(self, lease: Lease, snapshot: Snapshot) -> Figures:
         """Return what moves by itself while nothing happens to a lease."""
-        evidence = snapshot.evidence.get(lease.id)
+        evidence, ending = snapshot.evidence.get(lease.id), what_ends(snapshot, lease)
         return {
-            "idle_end": iso(
-                warned_at(lease, evidence, snapshot.observed.get(lease.id), snapshot.now, outs)
-            ),
+            "ends_at": iso(ending.at) if ending is not None else None,
+            "ends_by": ending.cause if ending is not None else "",
             "verdict": evidence.verdict.value if evidence else "unknown",
             "utilisation": stepped(evidence.utilisation if evidence else None),
             "busy_share": stepped(self._loop.observer.busy_share(lease)),
@@ -209,7 +209,8 @@ class Views:
             outs=outs,
         )
         view: LeaseView = {
-            "idle_end": figures["idle_end"],
+            "ends_at": figures["ends_at"],
+            "ends_by": figures["ends_by"],
             "verdict": figures["verdict"],
             "utilisation": figures["utilisation"],
             "busy_share": figures["busy_share"],
@@ -287,7 +288,8 @@ class Views:
 
 def _moved(view: LeaseView, figures: Figures) -> LeaseView:
     moved = view.copy()
-    moved["idle_end"], moved["verdict"] = figures["idle_end"], figures["verdict"]
+    moved["ends_at"], moved["ends_by"] = figures["ends_at"], figures["ends_by"]
+    moved["verdict"] = figures["verdict"]
     moved["utilisation"], moved["busy_share"] = figures["utilisation"], figures["busy_share"]
     moved["budget"], moved["memory_used"] = figures["budget"], figures["memory_used"]
     return moved

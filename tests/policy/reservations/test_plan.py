@@ -15,6 +15,7 @@ from gpulease.policy.model import Alert, Clear, Drain, EndReason, LeaseState, St
 from gpulease.policy.planner import plan
 from gpulease.policy.reservations.departures import departures, first_gpus
 from gpulease.policy.reservations.seats import seating, time_outs_at
+from gpulease.texts import instant
 from tests.policy.build import OUTS, active, at, busy, cards, idle, request, seen, snapshot
 from tests.policy.reservations.build import window
 
@@ -92,9 +93,9 @@ def test_members_come_in_during_the_lead_and_others_do_not():
 def test_a_member_waits_for_the_window_and_is_told_so():
     found = view([request(1, **MEMBER), active(2, "GPU-0"), active(3, "GPU-1"), active(4, "GPU-2")],
                  [window(start=300)])  # fmt: skip
-    assert "“lab” is from 14:05 UTC to 16:05 UTC, with 3 seats; first GPUs at 14:05 UTC." in about(
-        found, found.leases[0]
-    )
+    begins, ends = instant(at(300)), instant(at(300 + 2 * HOUR))
+    said = f"“lab” is from {begins} to {ends}, with 3 seats; first GPUs at {begins}."
+    assert said in about(found, found.leases[0])
 
 
 def test_in_an_open_window_seats_go_to_members_first_come():
@@ -179,18 +180,17 @@ def test_a_borrower_keeps_its_minimum_runtime_when_a_window_is_booked_at_short_n
     found = view(held, [window(start=60)], count=1)
     assert departures(found)["r0"].until == at(200)
     assert steps(found) == {}
-    assert "It is reserved for cs101 from 14:01 UTC. You must give it back by 14:03 UTC." in about(
-        found, lease
-    )
+    begins, goes = instant(at(60)), instant(at(200))
+    said = f"It is reserved for cs101 from {begins}. You must give it back by {goes}."
+    assert said in about(found, lease)
 
 
 def test_one_who_is_not_of_the_group_reads_long_before_when_and_why_to_leave():
     held = borrowers(0, 1, 2)
     found = view(held, [window(start=1800)])
-    assert (
-        about(found, held[0])
-        == "It is reserved for cs101 from 14:30 UTC. You must give it back by 14:28 UTC."
-    )
+    begins, goes = instant(at(1800)), instant(at(1680))
+    said = f"It is reserved for cs101 from {begins}. You must give it back by {goes}."
+    assert about(found, held[0]) == said
     assert about(view(held, [window(start=2 * HOUR)]), held[0]) == ""
 
 
@@ -198,7 +198,7 @@ def test_a_member_who_works_already_stays_and_has_a_seat():
     held = [active(0, "GPU-0", **MEMBER), *borrowers(1, 2)]
     found = view(held, [window(start=100)])
     assert set(steps(found)) == {"r1", "r2"}
-    assert about(found, held[0]) == "You have a seat in “lab” until 16:01 UTC."
+    assert about(found, held[0]) == f"You have a seat in “lab” until {instant(at(100 + 2 * HOUR))}."
 
 
 def after(found):
@@ -243,7 +243,7 @@ def test_back_to_back_the_first_lab_is_warned_before_its_end_and_never_displaced
     assert first_gpus(found, second) == at(160)
     waiting = request(9, **MEMBER)
     both = view([*held, waiting], [first, second])
-    assert "first GPUs at 14:02 UTC" in about(both, waiting)
+    assert f"first GPUs at {instant(at(160))}" in about(both, waiting)
 
 
 def test_a_group_whose_next_lab_follows_keeps_its_gpus():
@@ -327,8 +327,8 @@ def test_who_works_on_a_lent_seat_reads_who_is_served_before_them(start, seats, 
     held = borrowers(0, 1, 2)
     found = view(held, [window(start=start, seats=seats)], count=count)
     words = (
-        "Seats of “lab” that nobody took are lent until 15:30 UTC: a member of cs101 who comes "
-        "late is served first, and may need this GPU."
+        f"Seats of “lab” that nobody took are lent until {instant(at(start + 2 * HOUR))}: a member "
+        "of cs101 who comes late is served first, and may need this GPU."
     )
     assert {about(found, each) for each in held} == ({words} if said else {""})
 
@@ -337,7 +337,7 @@ def test_a_member_on_a_seat_reads_of_the_seat_while_others_are_lent():
     mine = active(0, "GPU-0", **MEMBER)
     held = [mine, *borrowers(1, 2)]
     found = view(held, [window(start=-1800)])
-    assert about(found, mine) == "You have a seat in “lab” until 15:30 UTC."
+    assert about(found, mine) == f"You have a seat in “lab” until {instant(at(2 * HOUR - 1800))}."
     assert "is served first" in about(found, held[1])
 
 
@@ -389,7 +389,7 @@ def test_an_admin_reads_for_which_window_a_lease_goes_before_that_holds_anything
     first = found.leases[0]
     told = decision(found, first, next((x for x in plan(found) if x.lease_id == first.id), None))
     leaves = departures(found)[first.id]
-    said = f"It has to go by {leaves.until:%H:%M:%S}: lab of cs101 needs GPUs for"
+    said = f"It has to go by {instant(leaves.until)}: lab of cs101 needs GPUs from"
     assert [words for words in told.words if words.startswith(said)]
     assert told.numbers["leaves_for"] == lab.key
     alone = decision(view([active(0)], []), first, None)

@@ -15,7 +15,7 @@ const STATES = {
 
 const VERDICTS = {
   busy: [_("in use"), "success"],
-  quiet: [_("a cell runs, the GPU rests"), "warning"],
+  quiet: [_("cell running, GPU idle"), "warning"],
   idle: [_("idle"), "secondary"],
   unknown: [_("no data"), "secondary"],
 };
@@ -149,22 +149,33 @@ function activeFacts(lease, now) {
     lease.devices.length ? fact(lease.devices.length > 1 ? _("Devices") : _("Device"), devices(lease)) : null,
     fact(_("GPU use, last 10 s"), useMeter(lease)),
     memoryFact(lease),
-    fact(_("Counts as"), verdictBadge(lease)),
+    fact(_("Status"), verdictBadge(lease)),
     fact(_("Held for"), since(lease.active_since, now)),
     lease.busy_share === null || lease.busy_share === undefined ? null : fact(_("Busy"), _("{share} of that time", { share: percent(lease.busy_share) })),
-    lease.hard_end ? fact(_("Maximum time left"), timer(lease.hard_end, now, _("Maximum time left"))) : null,
-    lease.idle_end && lease.state === "active"
-      ? fact(_("Warning, if it stays so"), timer(lease.idle_end, now, _("Time until the idle warning")))
-      : null,
+    lease.state === "active" ? endingFact(lease, now) : null,
   ];
+}
+
+// What ends it next: the one time left that is shown of a lease.
+const ENDINGS = {
+  idle_warning: _("Idle warning in"),
+  exam: _("The exam ends in"),
+  seat: _("Your seat ends in"),
+  reserved: _("Needed for a reservation in"),
+  hard_limit: _("Hard limit in"),
+  budget: _("GPU-hours used up in"),
+};
+
+function endingFact(lease, now) {
+  const name = ENDINGS[lease.ends_by];
+  return name ? fact(name, timer(lease.ends_at, now, name), ` (${when(lease.ends_at)})`) : null;
 }
 
 function countdown(lease, now) {
   const warned = lease.state === "warned";
-  const until = warned ? lease.warned_until : lease.drain_until;
-  if (!until) return null;
+  if (!lease.ends_at) return null;
   const words = warned ? _("until this GPU is released") : _("at most, until it is done");
-  return h("p", { class: "gl-countdown", "data-key": "countdown" }, timer(until, now, words, true), h("span", {}, words));
+  return h("p", { class: "gl-countdown", "data-key": "countdown" }, timer(lease.ends_at, now, words, true), h("span", {}, words));
 }
 
 function ended(lease) {
@@ -214,8 +225,8 @@ function keepButton(lease, busy) {
   if (lease.state !== "active" && lease.state !== "warned") return null;
   const { allowed, left, seconds, reason } = lease.keep;
   const style = lease.state === "warned" ? "btn-primary" : "btn-outline-contrast";
-  const words = allowed ? _("Keep it {time}", { time: duration(seconds) }) : _("Keep");
-  const hint = allowed ? _n("{n} left", "{n} left", left) : reason;
+  const words = allowed ? _("Keep for {time}", { time: duration(seconds) }) : _("Keep");
+  const hint = allowed ? _n("{n} time left", "{n} times left", left) : reason;
   return [
     button("keep", lease.id, words, style, { disabled: !allowed || busy, "aria-describedby": `keep-${lease.id}` }),
     h("span", { class: "gl-hint", id: `keep-${lease.id}`, "data-key": `keep-hint-${lease.id}` }, hint),
@@ -258,7 +269,7 @@ function actions(lease, busy, question, again) {
       return [
         upgradeButton(lease, busy),
         keepButton(lease, busy),
-        button("end", id, _("Return it now"), "btn-outline-contrast", { disabled: busy }),
+        button("end", id, _("Release GPU"), "btn-outline-contrast", { disabled: busy }),
         lease.reason === "not_home" ? returnAnyway(lease, busy, "") : null,
       ];
     case "ended":

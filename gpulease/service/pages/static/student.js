@@ -62,7 +62,7 @@ function drawHistory() {
 const plainTitle = document.title;
 function showInTitle() {
   const warned = holder.current().find((lease) => lease.state === "warned");
-  document.title = warned ? _("{time} left: GPU", { time: clock(secondsUntil(warned.warned_until, live.now())) }) : plainTitle;
+  document.title = warned ? _("{time} left: GPU", { time: clock(secondsUntil(warned.ends_at, live.now())) }) : plainTitle;
 }
 
 async function readHistory(offset = history.offset) {

@@ -48,18 +48,12 @@ export const secondsUntil = (iso, now) => (Date.parse(iso) - now) / 1000;
 export function when(iso) {
   const date = new Date(iso);
   const today = new Date().toDateString() === date.toDateString();
-  const time = date.toLocaleTimeString(locale, { hour: "2-digit", minute: "2-digit" });
+  const time = date.toLocaleTimeString(locale, { timeStyle: "short" });
   return today ? time : `${date.toLocaleDateString(locale, { day: "numeric", month: "short" })} ${time}`;
 }
 
-/** A sentence with its instants ("14:05:09 UTC") as the reader's own clock shows them. */
-export function localTimes(sentence) {
-  return sentence.replace(/\b(\d\d):(\d\d):(\d\d) UTC\b/g, (_, hours, minutes, seconds) => {
-    const at = new Date();
-    at.setUTCHours(Number(hours), Number(minutes), Number(seconds), 0);
-    return at.toLocaleTimeString(locale, { hour: "2-digit", minute: "2-digit", second: "2-digit" });
-  });
-}
+/** A sentence with its instants ("2030-01-02T19:19:05Z") as the reader's own clock shows them. */
+export const localTimes = (sentence) => sentence.replace(/\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ/g, when);
 
 export const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
