@@ -286,9 +286,8 @@ class LeaseLink:
             self.departure.parked(push)
         elif kind == "resume":
             self.phase = Phase.ATTACHED
-            self.notices.withdraw()
             self.departure.begin_anew()
-            self.notices.add("The GPU stays yours: it is not released.")
+            self.notices.stays("The GPU stays yours: it is not released.")
         elif kind == "end":
             known = self.ends.get(self.attachment.view["lease_id"])
             told = push.get("sentence") or (known["sentence"] if known else "")

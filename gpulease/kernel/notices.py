@@ -44,12 +44,18 @@ class Notices:
         self.note: CellNote | None = None
         self._sentences: list[str] = []
         self._warning = ""  # what the next home cell says of a lease that will leave
+        self._state = ""  # the newest word of what became of the GPU; it replaces an older one
         self._ended = ""  # the lease that ended last,
         self._afterwards = ""  # and how what was said of it ends
 
     def add(self, *sentences: str) -> None:
-        """Keep sentences for the next cell."""
-        self._sentences += sentences
+        """Keep sentences for the next cell; one that waits already is not said twice."""
+        self._sentences += [each for each in sentences if each not in self._sentences]
+
+    def stays(self, sentence: str) -> None:
+        """The GPU is not released after all."""
+        self.withdraw()
+        self._add_state(sentence)
 
     def take(self) -> list[str]:
         """Return what the next cell says, in order, and forget it."""
@@ -78,7 +84,8 @@ class Notices:
         if sentence == _END["reshaped"]:  # the same lease goes on, and nothing has to be asked for
             self._afterwards = ""
         words = f"{sentence} {self._afterwards}".rstrip()
-        self.add(words, *losses)
+        self._add_state(words)
+        self.add(*losses)
         self._final(words)
 
     def say_better(self, lease_id: str, end: EndView) -> None:
@@ -91,8 +98,13 @@ class Notices:
             if end["reason"] == "expired":  # of a budget nothing may be left
                 afterwards = afterwards.replace("gets a GPU again", "asks for a GPU again")
             words = f"{end_words(end)} {afterwards}"
-            self._sentences[self._sentences.index(said)] = words
+            self._sentences[self._sentences.index(said)] = self._state = words
             self._final(words)
+
+    def _add_state(self, sentence: str) -> None:
+        self._sentences = [each for each in self._sentences if each != self._state]
+        self._state = sentence
+        self.add(sentence)
 
     def _final(self, sentence: str) -> None:
         self._forget_warning()
@@ -106,8 +118,8 @@ class Notices:
 
 
 def end_words(end: EndView | None) -> str:
-    """Return what the service says of an end, with what an admin wrote."""
-    return f"{end['sentence']} {end['note']}".strip() if end else "The lease ended."
+    """Return what the service says of an end; what an admin wrote is part of it."""
+    return end["sentence"] if end else "The lease ended."
 
 
 def stopped_word(reason: str) -> str:

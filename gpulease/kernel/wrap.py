@@ -21,7 +21,7 @@ from typing import Any, Protocol
 from gpulease.errors import GPULeaseError
 from gpulease.kernel.nogpu import is_about_no_gpu, no_gpu_here
 from gpulease.kernel.person import on_main_thread, typed_by_person
-from gpulease.kernel.remote_error import remember_original, was_shown
+from gpulease.kernel.remote_error import RemoteError, remember_original, was_shown
 from gpulease.kernel.route import Route, Side, route
 from gpulease.transfer.values.state.last_error import current
 
@@ -156,6 +156,8 @@ class Wrapper:
                     with interruptible():
                         self._cells.before_home(way)
             except (GPULeaseError, KeyboardInterrupt) as error:
+                if isinstance(error, KeyboardInterrupt) and not error.args:
+                    error.args = ("Interrupted before the cell ran.",)
                 at_home = False
                 cell, failure = self._stand_in(functools.partial(_raise, error), typed), None
         self._texts.running.append(cell or raw_cell)
@@ -213,7 +215,7 @@ class Wrapper:
             return
         if isinstance(error, GPULeaseError):
             show_as_sentence(error)
-        elif isinstance(error, KeyboardInterrupt) and _ours(error):
+        elif isinstance(error, KeyboardInterrupt) and _waited(error):
             show_interrupt(error)
         elif type(error) is NameError and error.name and len(error.args) == 1:
             sentence = self._cells.explain(error.name)
@@ -259,9 +261,9 @@ def show_as_sentence(error: GPULeaseError) -> None:
     error.__dict__["_render_traceback_"] = lambda: lines
 
 
-def _ours(error: BaseException) -> bool:
-    """Whether ``error`` was raised while gpulease worked, not by code of the person's."""
-    return any(
+def _waited(error: BaseException) -> bool:
+    """Whether gpulease itself was interrupted, not code of the person's, here or on the GPU."""
+    return not isinstance(error, RemoteError) and any(
         frame.f_globals.get("__name__", "").startswith("gpulease.kernel.")
         for frame, _ in traceback.walk_tb(error.__traceback__)
     )
@@ -269,7 +271,7 @@ def _ours(error: BaseException) -> bool:
 
 def show_interrupt(error: KeyboardInterrupt) -> None:
     """Make IPython show an interrupt of a waiting cell as one line, without frames of ours."""
-    said = str(error) or "Interrupted before the cell ran."
+    said = str(error) or "Interrupted."
     error.__dict__["_render_traceback_"] = lambda: [f"KeyboardInterrupt: {said}"]
 
 

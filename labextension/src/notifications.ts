@@ -136,7 +136,6 @@ export class Notifier {
     const lost = end.lost?.length ?? 0;
     const text = [
       here(end.sentence, this.actions.leases.now()),
-      end.note && trans.__('Message: %1', end.note),
       lost
         ? trans._n('%1 variable is lost.', '%1 variables are lost.', lost, lost)
         : trans.__('Your variables are in the notebook.')

@@ -21,6 +21,7 @@ STARTED = "print('started', flush=True)\n"
 def test_interrupt(home: HomeKernel, code: str, ename: str) -> None:
     cell = home.run(f"%%gpu\n{STARTED}{code}", when=printed("started"), do=home.interrupt)
     assert cell.error.startswith(ename), cell.traceback
+    assert "before the cell ran" not in "".join(cell.traceback), "it had printed"
     assert home.run("%%gpu\n1 + 1").result == "2"
 
 

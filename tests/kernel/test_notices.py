@@ -9,7 +9,8 @@ from gpulease.kernel.notices import Notices, end_words, last_word
 from gpulease.protocol import EndView
 
 LATER = "Your variables are here; the next %%gpu cell gets a GPU again."
-END = EndView(reason="forced", sentence="An admin ended it.", note="Maintenance.", at="")
+SAID = "An admin ended it. They wrote: Maintenance."
+END = EndView(reason="forced", sentence=SAID, note="Maintenance.", at="")
 
 
 class Note(CellNote):
@@ -37,6 +38,21 @@ def test_each_sentence_is_taken_once_and_in_order() -> None:
     assert made.take() == []
 
 
+def test_of_what_was_missed_the_newest_state_is_read_and_nothing_twice() -> None:
+    made, _ = notices()
+    for lease in ("l1", "l2", "l3"):
+        made.warn("The GPU leaves at 10:00.")
+        made.stays("The GPU stays yours.")
+        made.add("x cannot leave.")
+        made.lease_over(lease, "It was idle.", ["y is lost."])
+    ended = "It was idle. The next %%gpu cell gets a GPU again."
+    assert made.take() == ["x cannot leave.", "y is lost.", ended]
+    made.lease_over("l4", "It was idle.", [])
+    made.say_better("l4", END)
+    made.stays("The GPU stays yours.")
+    assert made.take() == ["The GPU stays yours."]
+
+
 def test_a_warning_that_came_to_nothing_is_never_read() -> None:
     made, note = notices()
     made.warn("The GPU leaves at 10:00.")
@@ -61,7 +77,7 @@ def test_the_services_words_replace_the_supervisors_while_they_are_unread() -> N
     made.say_better("l2", END)
     assert note.stands == f"The GPU was taken back by an administrator. {LATER}"
     made.say_better("l1", END)
-    better = f"An admin ended it. Maintenance. {LATER}"
+    better = f"{SAID} {LATER}"
     assert (made.take(), note.stands) == ([better], better)
     made.say_better("l1", {**END, "note": "Too late."})
     assert (made.take(), note.stands) == ([], better)
