@@ -8,6 +8,7 @@ import pytest
 from gpulease.policy import lifecycle
 from gpulease.policy.explanation.decision import decision
 from gpulease.policy.explanation.explain import explain
+from gpulease.policy.explanation.forecast import expected_end
 from gpulease.policy.explanation.what_ends import what_ends
 from gpulease.policy.model import Evidence, Lease, Snapshot, Verdict, Warn
 from gpulease.policy.planner import plan
@@ -83,6 +84,15 @@ def test_the_next_thing_that_happens_is_what_is_shown(lease, evidence, changed, 
     found = what_ends(view(lease, evidence, *others, **changed), lease)
     shown = (found.cause, found.at) if found is not None else None
     assert shown == (expected and (expected[0], at(expected[1])))
+
+
+@pytest.mark.parametrize("evidence", [busy(), idle(900)])
+def test_who_waits_for_a_gpu_of_an_exam_is_told_its_end(evidence):
+    lease = active(0, **MEMBER)
+    exam = windows(start=-60, length=2400, exam=True)
+    found = expected_end(view(lease, evidence, WAITS, **exam), lease)
+    assert found is not None
+    assert at(2340) <= found <= at(2340 + OUTS.drain_max)
 
 
 @pytest.mark.parametrize("verdict", [idle(60), idle(9_999), quiet(9_999), busy(), unknown(9_999)])

@@ -16,10 +16,11 @@ from typing import Final
 from gpulease.policy import capacity, limits, queue
 from gpulease.policy.capacity.growth import Growth
 from gpulease.policy.evidence.idleness import warned_at
+from gpulease.policy.explanation.what_ends import what_ends
 from gpulease.policy.fairness import turns
-from gpulease.policy.lifecycle import time_outs_of
 from gpulease.policy.memo import once
 from gpulease.policy.model import Lease, LeaseState, Snapshot
+from gpulease.policy.reservations.seats import time_outs_at
 
 #: A drain rarely takes its whole bound; what is expected of one is this share of it.
 USUAL_DRAIN = 0.1
@@ -179,7 +180,7 @@ def expected_end(snapshot: Snapshot, lease: Lease) -> datetime | None:
     A used lease is expected to last as long as leases usually do; when it has lasted longer
     already, or no usual length is known, only an end that its holder named is known.
     """
-    now, outs = snapshot.now, time_outs_of(snapshot.policy, lease)
+    now, outs = snapshot.now, time_outs_at(snapshot, lease)
     drain = timedelta(seconds=outs.drain_max * USUAL_DRAIN)
     if lease.state is LeaseState.DRAINING:
         return min(lease.drain_until or now, now + drain)
@@ -195,6 +196,9 @@ def expected_end(snapshot: Snapshot, lease: Lease) -> datetime | None:
         begun = lease.active_since or now
         usual = begun + timedelta(seconds=snapshot.typical_length)
         known += [usual] if usual > now else []
+    ending = what_ends(snapshot, lease)
+    if ending is not None and ending.cause in ("exam", "reserved"):  # used or not
+        known.append(ending.at + drain)
     if lease.kept_until is not None:  # a Keep holds it until then, whatever is usual
         named = lease.hard_end if lease.wanted is not None else None
         known = [end if end == named else max(end, lease.kept_until) for end in known]
