@@ -108,8 +108,8 @@ def test_in_an_exam_nothing_that_a_person_reads_comes_of_a_time_out_that_never_c
 
 
 def _said(found: Snapshot, lease: Lease) -> list[Any]:
-    told = decision(found, plan(found), lease.id)
-    assert told is not None
+    mine = next((each for each in plan(found) if each.lease_id == lease.id), None)
+    told = decision(found, lease, mine)
     return [*told.words, *told.numbers.values()]
 
 
