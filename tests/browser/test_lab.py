@@ -17,6 +17,7 @@ from tests.browser.demo import RunningDemo, in_a_thread, running_demo
 from tests.browser.lab import (
     BUTTON,
     CELLS,
+    HELD,
     LATE,
     NOTEBOOK,
     OPEN_PANEL,
@@ -105,7 +106,7 @@ def test_the_students_whole_path(
     in_a_thread(return_all(demo, "student2"))
 
     # It comes by itself, and a cell with a bar and a plot runs on it.
-    shown(page, "left")
+    shown(page, HELD)
     assert "away True" in lab.run(1)
     cell = page.locator(".jp-Notebook .jp-Cell >> nth=1")
     assert cell.locator("img").count() == 1
@@ -141,7 +142,7 @@ def test_the_students_whole_path(
     page.wait_for_selector(WARNING)
     pictures.take(page, "lab-warned")
     page.click(".Toastify__toast button >> text=Keep")
-    shown(page, "left")
+    shown(page, HELD)
     page.wait_for_selector(WARNING, state="detached")
     demo.time_outs(**LATE)
 
@@ -192,7 +193,7 @@ def test_two_tabs_of_one_notebook_tell_the_same(student: Student) -> None:
     one, two = student.page, student.beside.page
     two.click(BUTTON)
     for page in (one, two):
-        shown(page, "left")
+        shown(page, HELD)
     seen = two.locator(".gpulease-mark").count()
     assert "away True" in student.lab.run(1)
     one.wait_for_selector(".jp-Notebook .jp-Cell >> nth=1 >> .gpulease-mark")
@@ -234,7 +235,7 @@ def test_a_service_that_restarts_is_waited_for(student: Student, pictures: Pictu
     """The hub starts its service again by itself; nothing is to be reloaded."""
     page = student.page
     page.click(BUTTON)
-    shown(page, "left")
+    shown(page, HELD)
     service = [
         process
         for process in psutil.Process(student.demo.pid).children(recursive=True)
@@ -244,7 +245,7 @@ def test_a_service_that_restarts_is_waited_for(student: Student, pictures: Pictu
     service[0].kill()
     page.wait_for_selector(f"{STATUS} >> text=connecting", timeout=LONG)
     pictures.take(page, "lab-connecting")
-    shown(page, "left")  # what is held is held
+    shown(page, HELD)  # what is held is held
     page.wait_for_selector(f"{STATUS}:not(:has-text('connecting'))", timeout=LONG)
     give_back(page)
 
@@ -341,7 +342,7 @@ def test_a_lab_in_german_has_the_services_sentences_in_german(
 ) -> None:
     page, sentence = student.page, ACTIVE["connected"][0]
     page.click(BUTTON)
-    shown(page, "left")
+    shown(page, HELD)
     with student.speaking("de_DE"):
         german = student.tab("lab/workspaces/german")
         german.click(f"{STATUS}:has-text('noch')", timeout=LONG)
@@ -373,7 +374,7 @@ def test_a_part_of_a_card_is_asked_for_with_the_step_to_go_on_with(student: Stud
         page.click(".gpulease-button-menu")
         page.wait_for_selector(".lm-Menu-item")
     page.click(f".lm-Menu-item:has-text('{choice}')")
-    shown(page, "left")
+    shown(page, HELD)
     assert "Simulated A100, 70 % of a card" in page.inner_text(BUTTON)
     (mine,) = in_a_thread(leases_of(demo, "student"))
     assert (mine["percent"], mine["least_percent"]) == (70, 40)
@@ -385,7 +386,7 @@ def test_notebook_7_has_button_marks_and_panel_too(student: Student) -> None:
     page = student.seven
     shown(page, "Request GPU")
     page.click(BUTTON)
-    shown(page, "left")
+    shown(page, HELD)
     cell = page.locator(".jp-Notebook .jp-Cell >> nth=0")
     cell.locator(".cm-content").click()
     page.keyboard.press("Shift+Enter")

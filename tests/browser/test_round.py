@@ -116,7 +116,7 @@ def test_the_whole_round(demo: RunningDemo, profile: Any, pictures: Pictures) ->
     pictures.take(page, "page-warned")
     page.click('[data-action="keep"]')
     lease_shown(page, "active")
-    page.click("text=Return it now")
+    page.click("text=Release GPU")
     lease_shown(page, "ended")
     pictures.take(page, "page-ended")
     lab.run(2)
@@ -131,7 +131,7 @@ def test_the_whole_round(demo: RunningDemo, profile: Any, pictures: Pictures) ->
     assert "kept [0, 1, 2, 3, 4, 10, 99] True" in lab.run(5)
     assert "again [0, 1, 2, 3, 4, 10, 99, 99] True" in lab.run(4)
     page.bring_to_front()
-    page.click("text=Return it now")
+    page.click("text=Release GPU")
     lease_shown(page, "ended")
 
 

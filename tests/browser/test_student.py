@@ -99,7 +99,7 @@ def test_keep_and_return_are_asked_of_the_service(stage: Stage, page: Any) -> No
     page.goto(stage.url)
     page.click('[data-action="keep"]')
     state_shown(page, "active")
-    page.click("text=Return it now")
+    page.click("text=Release GPU")
     state_shown(page, "draining")
     verbs = [(verb, path) for verb, path, _ in stage.calls if path.startswith("leases/")]
     assert verbs == [("POST", "leases/lease-1/keep"), ("DELETE", "leases/lease-1")]
@@ -158,7 +158,7 @@ def test_the_admins_note_is_said_once_and_instants_are_local(stage: Stage, chrom
     assert text_of(page, ".gl-note") == "From the admin: No."
     stage.put(lease("warned", sentence="Idle. It is released at 2030-01-02T11:58:36Z."))
     state_shown(page, "warned")
-    assert text_of(page, ".gl-sentence") == "Idle. It is released at 17:28:36."
+    assert text_of(page, ".gl-sentence") == "Idle. It is released at 2 Jan 17:28."
     context.close()
 
 

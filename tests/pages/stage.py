@@ -79,10 +79,11 @@ def lease(state: str = "active", **changes: Any) -> LeaseView:
     if state == "starting":
         view["reason"] = "starting"
     if state == "warned":
-        view |= {"warned_until": soon(20), "verdict": "idle", "utilisation": 0.0}
+        view |= {"warned_until": soon(20), "ends_at": soon(20), "ends_by": "released"}
+        view |= {"verdict": "idle", "utilisation": 0.0}
         view["keep"] = {"allowed": True, "left": 2, "seconds": 900.0, "reason": ""}
     if state == "draining":
-        view["drain_until"] = soon(30)
+        view |= {"drain_until": soon(30), "ends_at": soon(30), "ends_by": "drained"}
     if state == "ended":
         view["end"] = {"reason": "idle", "sentence": "It was idle.", "note": "", "at": soon(-5)}
     return view | changes  # type: ignore[return-value]
@@ -301,6 +302,8 @@ class API(Base):
             self.finish({"items": stage.usage})
         elif self.path_name == "projects":
             self.finish({"items": stage.projects})
+        elif self.path_name == "classes":
+            self.finish({"items": stage.classes})
         elif self.path_name == "servers":
             self.finish({"items": stage.servers})
         elif self.path_name == "policy":

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from gpulease.client import Client
 from gpulease.errors import GPULeaseError
 from gpulease.protocol import LeaseView
 from tests.helpers import wait_for_async
@@ -162,13 +163,13 @@ async def test_a_lease_that_is_what_was_asked_for_has_nothing_to_move_to(site: S
 
 
 async def test_an_idle_lease_is_warned_kept_warned_and_taken(run) -> None:
-    outs = {"idle": 0.3, "warning": 1.5, "keep": 0.3, "keeps": 1}
+    outs = {"idle": 0.3, "claim": 0.3, "warning": 1.5, "keep": 0.3, "keeps": 1}
     async with run(outs=outs) as site:
         lease, channel, supervisor = await active_lease(site)
+        client = await _claimed(site, lease)
         idling = asyncio.ensure_future(_idle(supervisor))
         warned = await supervisor.next("warn")
         assert warned["reason"] == "idle"
-        client = site.client(site.hub.server_token("stu"))
         await site.lease(lease["id"], "warned")
         assert (await client.keep(lease["id"]))["state"] == "active"
         await supervisor.next("clear")
@@ -182,6 +183,13 @@ async def test_an_idle_lease_is_warned_kept_warned_and_taken(run) -> None:
         await channel.close()
 
 
+async def _claimed(site: Site, lease: LeaseView) -> Client:
+    """Connect a kernel, so that the lease counts as claimed, and return its server's client."""
+    token = site.hub.server_token("stu")
+    await connect(site, token, lease["id"])
+    return site.client(token)
+
+
 async def _idle(supervisor: Supervisor, **activity: float) -> None:
     while True:
         await supervisor.live(**activity)  # type: ignore[arg-type]
@@ -189,8 +197,9 @@ async def _idle(supervisor: Supervisor, **activity: float) -> None:
 
 
 async def test_a_lease_in_use_stays_and_its_server_is_kept_from_the_hubs_culler(run, hub) -> None:
-    async with run(outs={"idle": 0.2}) as site:
+    async with run(outs={"idle": 0.2, "claim": 0.2}) as site:
         lease, channel, supervisor = await active_lease(site)
+        await _claimed(site, lease)
         working = asyncio.ensure_future(_idle(supervisor, use=0.9, threads=1))
         await wait_for_async(lambda: hub.activity, 30, "the hub to be told of activity")
         user, body = hub.activity[0]
@@ -204,8 +213,9 @@ async def test_a_lease_in_use_stays_and_its_server_is_kept_from_the_hubs_culler(
 
 
 async def test_without_data_a_lease_stays(run) -> None:
-    async with run(outs={"idle": 0.2}) as site:
+    async with run(outs={"idle": 0.2, "claim": 0.2}) as site:
         lease, channel, supervisor = await active_lease(site)
+        await _claimed(site, lease)
         loop = site.service.services.loop
         seen = loop.rounds
         await wait_for_async(lambda: loop.rounds > seen + 20, 30, "twenty rounds")

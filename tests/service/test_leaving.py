@@ -28,7 +28,7 @@ async def _view(channel: Server, lease_id: str, wanted: Any, what: str) -> Any:
 async def test_a_blocked_drain_names_what_cannot_leave_and_the_end_what_is_parked_or_lost(
     run: Any,
 ) -> None:
-    outs = {"idle": 0.5, "warning": 0.2, "interrupt_grace": 7.0}
+    outs = {"idle": 0.5, "claim": 0.5, "warning": 0.2, "interrupt_grace": 7.0}
     async with run(outs=outs) as site:
         lease, channel, supervisor = await active_lease(site)
         await supervisor.live()

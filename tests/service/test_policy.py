@@ -12,7 +12,7 @@ from gpulease.policy import document
 from gpulease.policy.calendar.reservation import GroupTerms
 from gpulease.service.control_loop.policies import Policies
 from tests.helpers import wait_for_async
-from tests.service.kit import Site, active_lease
+from tests.service.kit import Site, active_lease, connect
 
 BAD = "pools:\n  cards: {}\nclasses:\n  toy: {pool: cord}\ntime_outs: {idle: soon}\n"
 
@@ -57,8 +57,9 @@ async def test_a_check_says_what_saving_would_change(site: Site) -> None:
 
 
 async def test_a_saved_version_counts_at_once_for_running_leases(run) -> None:
-    async with run(outs={"idle": 3600.0, "quiet": 3600.0}) as site:
-        _, channel, supervisor = await active_lease(site)
+    async with run(outs={"idle": 3600.0, "quiet": 3600.0, "claim": 0.1}) as site:
+        lease, channel, supervisor = await active_lease(site)
+        await connect(site, site.hub.server_token("stu"), lease["id"])
         await supervisor.live()
         policy = await admin(site).call("GET", "policy")
         changed = policy["text"].replace("idle: 1h", "idle: 0.1s", 1)
@@ -317,8 +318,9 @@ async def test_a_bad_first_policy_does_not_start(run, tmp_path: Path) -> None:
 
 
 async def test_time_outs_are_previewed_before_they_are_saved(run) -> None:
-    async with run(outs={"idle": 3600.0, "quiet": 3600.0}) as site:
-        _, _, supervisor = await active_lease(site)
+    async with run(outs={"idle": 3600.0, "quiet": 3600.0, "claim": 0.1}) as site:
+        lease, _, supervisor = await active_lease(site)
+        await connect(site, site.hub.server_token("stu"), lease["id"])
         await supervisor.live()
         shown = await admin(site).call("GET", "policy/time-outs")
         fields = {each["name"]: each for each in shown["items"]}

@@ -200,7 +200,7 @@ def _step(
         unknown_since=(before.unknown_since or at) if verdict is Verdict.UNKNOWN else None,
         utilisation=max((s.utilisation or 0.0 for s in valid), default=None),
         cells=seen[-1].cells if seen else 0,
-        used=before.used or verdict in (Verdict.BUSY, Verdict.QUIET),
+        used=before.used or any(sample.alive for sample in seen),
         before=before.before if verdict is before.verdict else before.verdict,
         word_over=word_over,
     )
