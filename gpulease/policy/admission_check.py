@@ -29,6 +29,10 @@ __all__ = ["REVOCABLE", "Answer", "Ask", "answer", "budget_for", "charged_to", "
 REVOCABLE = frozenset({EndReason.IDLE, EndReason.RETURNED})
 
 
+#: Hubs learn from an identity provider at sign-in in which groups somebody is.
+JOINED = "If you were added to a group after you signed in, sign out of the hub and sign in again."
+
+
 @dataclass(frozen=True)
 class Answer:
     """The lease that answers an ask; ``new`` and ``changed`` say whether it must be stored."""
@@ -141,17 +145,21 @@ def _class_not_allowed(
     return GPULeaseError(
         "class_not_allowed",
         f"{where} no GPUs of class {gpu_class.name!r}.",
-        next_step=f"{step} Or charge it to {', '.join(others)}." if others else step,
+        next_step=f"{step} Or charge it to {', '.join(others)}." if others else f"{step} {JOINED}",
         numbers={"classes": classes, "projects": others},
         status=422,
     )
+
+
+def _ask_for(names: list[str]) -> str:
+    return f"Ask for one of: {', '.join(names)}." if names else "Name none."
 
 
 def _unknown_project(name: str, names: list[str]) -> GPULeaseError:
     return GPULeaseError(
         "unknown_project",
         f"You are in no project {name!r}.",
-        next_step=f"Ask for one of: {', '.join(names)}." if any(names) else "Name none.",
+        next_step=f"{_ask_for(names)} {JOINED}",
         numbers={"projects": names},
         status=422,
     )

@@ -131,6 +131,10 @@ class Warm(Section):
     zone: Zone = "UTC"
 
 
+#: Time-outs that are never longer than another one.
+BOUNDED_BY = {"idle_under_pressure": "idle", "warning": "hard_length"}
+
+
 @dataclass(frozen=True)
 class TimeOuts(Section):
     """The durations (seconds) that govern a lease; a class may override the document's."""

@@ -131,6 +131,7 @@ class LeaseView(TypedDict):
     blockers: NotRequired[list[Blocker]]  # what the last drain could not bring home
     # To a notebook that asks: how the class's image differs from it, a sentence each.
     differences: NotRequired[list[str]]
+    run: NotRequired[str]  # the background run whose server has it; absent: a person's own server
     notebook: NotRequired[str]  # to the holder alone: the notebook that uses it, "" is unknown
     busy_share: NotRequired[float | None]  # 0..1 of the time since active; None is not known
     grant: NotRequired[GrantView]  # on the server's own channel only
@@ -146,6 +147,7 @@ class ClassView(TypedDict):
     total: int
     free: int
     queued: int
+    pool: NotRequired[str]  # classes of one pool have the same devices
     max_count: NotRequired[int]  # the most GPUs one request may ask for
     percent: NotRequired[int]  # of a card, that one GPU of it is; absent: whole GPUs
     steps: NotRequired[list[int]]  # with these percents of a card a lease of it can go on

@@ -18,6 +18,12 @@ def put_in_editor(page: Any, text: str) -> None:
     page.evaluate("text => { document.getElementById('policy-text').value = text; }", text)
 
 
+def confirm(page: Any) -> None:
+    """Say yes to what the dialog asks, after which it is gone."""
+    page.click("#save-submit")
+    page.wait_for_selector("#save-dialog", state="hidden")
+
+
 def in_editor(page: Any) -> str:
     found: str = page.evaluate("document.getElementById('policy-text').value")
     return found
@@ -49,13 +55,22 @@ def test_saving_makes_a_version_and_an_old_one_is_restored(stage: Stage, page: A
     page.wait_for_selector("text=version 1, by root")
     put_in_editor(page, "pools: {a: {}}\n")
     page.click("#policy-save")
+    page.click("#save-cancel")
+    assert not stage.called("PUT", "policy")
+    page.click("#policy-save")
+    confirm(page)
     page.wait_for_selector("text=Version 2 (in force)")
     assert stage.called("PUT", "policy")[0]["base_version"] == 1
+    put_in_editor(page, "typed: 1\n")
     page.click("[aria-label='Restore version 1']")
-    page.wait_for_selector("text=version 1 is in the editor")
-    assert in_editor(page) == "pools: {}\n"
-    page.click("#policy-save")
+    page.wait_for_selector("#save-heading >> text=Restore version 1?")
+    assert "did not save is dropped" in page.inner_text("#save-lost")
+    page.click("#save-cancel")
+    assert in_editor(page) == "typed: 1\n"
+    page.click("[aria-label='Restore version 1']")
+    confirm(page)
     page.wait_for_selector("text=Version 3 (in force)")
+    assert in_editor(page) == "pools: {}\n"
     assert [each["text"] for each in stage.called("PUT", "policy")] == [
         "pools: {a: {}}\n",
         "pools: {}\n",
@@ -69,7 +84,7 @@ def test_a_check_says_what_saving_would_change(stage: Stage, page: Any) -> None:
     page.wait_for_selector("text=version 1, by root")
     page.click("#policy-check")
     page.wait_for_selector("#policy-findings >> text=set idle from 5m to 1m")
-    assert "It is valid." in page.inner_text("#policy-findings")
+    assert "Valid." in page.inner_text("#policy-findings")
     assert not stage.called("PUT", "policy")
 
 
@@ -89,6 +104,7 @@ def test_a_save_that_is_refused_keeps_what_was_typed(stage: Stage, page: Any) ->
     page.wait_for_selector("text=version 1, by root")
     put_in_editor(page, "mine: 1\n")
     page.click("#policy-save")
+    confirm(page)
     page.wait_for_selector('#gl-alerts [data-reason="stale"]')
     assert in_editor(page) == "mine: 1\n"
     wait_for(lambda: page.is_enabled("#policy-save"))
@@ -102,10 +118,13 @@ def test_after_a_save_it_is_said_what_was_changed(stage: Stage, page: Any) -> No
     page.wait_for_selector("text=version 1, by root")
     put_in_editor(page, "pools: {a: {}}\n")
     page.click("#policy-save")
+    page.wait_for_selector("#save-about >> text=set idle from 5m to 1m")
+    confirm(page)
     page.wait_for_selector("#policy-findings >> text=Saved as version 2")
     said = page.inner_text("#policy-findings")
     assert "set idle from 5m to 1m" in said
-    assert "Saving it would" not in said
+    assert "What changes" not in said
+    assert page.is_visible("#gl-alerts >> text=Saved as version 2; it is in force now.")
 
 
 def test_time_outs_are_a_form_that_says_what_a_change_would_do(stage: Stage, page: Any) -> None:
@@ -118,12 +137,20 @@ def test_time_outs_are_a_form_that_says_what_a_change_would_do(stage: Stage, pag
     assert page.is_disabled("#outs-save")
     page.fill("#out-idle", "1")
     page.wait_for_selector("text=2 running leases would be warned now.")
-    assert stage.called("POST", "policy/time-outs")[-1] == {"values": {"idle": "1m"}}
+    both = {"idle": "1m", "idle_under_pressure": "1m"}  # the second is never longer than the first
+    assert stage.called("POST", "policy/time-outs")[-1] == {"values": both}
     page.click("#outs-undo")
     assert page.input_value("#out-idle") == "5"
     page.fill("#out-keeps", "1")
-    page.wait_for_selector("text=set keeps to 1")
+    page.wait_for_selector("#outs-found >> text=Max. extensions: 3 → 1")
+    put_in_editor(page, "typed: 1\n")
     page.click("#outs-save")
+    assert page.locator("#save-about li").all_inner_texts() == [
+        "Max. extensions: 3 → 1", "2 running leases would be warned now.",
+    ]  # fmt: skip
+    assert "typed in the document below is dropped" in page.inner_text("#save-lost")
+    confirm(page)
+    page.wait_for_selector("#gl-alerts >> text=Saved as version 2; it is in force now.")
     page.wait_for_selector("#outs-save:disabled")
     wait_for(lambda: stage.called("PUT", "policy"))
     assert stage.called("PUT", "policy") == [{"text": '{"keeps": "1"}', "base_version": 1}]
@@ -143,21 +170,23 @@ def test_a_conflict_of_time_outs_shows_both_sides_and_keeps_the_edit(
 ) -> None:
     stage.reader = ADMIN
     page.goto(stage.url + "policy")
-    page.fill("#out-idle", "1")
+    page.fill("#out-idle", "4")
     page.wait_for_selector("#outs-save:enabled")
     stage.answers["PUT policy"] = (409, CHANGED)
     next(each for each in stage.time_outs if each["name"] == "idle")["value"] = 600.0
     page.click("#outs-save")
+    confirm(page)
     page.wait_for_selector("#outs-conflict")
     assert page.locator("#outs-found tbody td").all_inner_texts() == [
         "Idle",
         "5 min",
         "10 min",
-        "1m",
+        "4m",
     ]
-    assert page.input_value("#out-idle") == "1"
+    assert page.input_value("#out-idle") == "4"
     stage.answers.clear()
     page.click("#outs-save")
+    confirm(page)
     wait_for(lambda: len(stage.called("PUT", "policy")) == 2)
 
 
@@ -170,7 +199,7 @@ def test_sliders_move_the_time_outs_and_say_what_last_week_would_have_been(
     page.focus("#out-idle-slider")
     page.keyboard.press("ArrowLeft")
     assert page.input_value("#out-idle") == "4"
-    page.wait_for_selector("#outs-found >> text=set idle to 4m")
+    page.wait_for_selector("#outs-found >> text=Idle: 5 min → 4 min")
     page.wait_for_selector("#outs-replay >> text=Waits would have been 12 min shorter.")
     (asked,) = stage.called("POST", "whatif")
     assert asked == {"text": '{"idle": "4m"}', "days": 7}
@@ -183,6 +212,43 @@ def test_sliders_move_the_time_outs_and_say_what_last_week_would_have_been(
     )
     page.fill("#out-idle", "30")
     page.wait_for_selector("#outs-replay >> text=There is nothing to replay.")
+
+
+def test_a_time_out_that_bounds_another_takes_it_along_and_is_never_passed(
+    stage: Stage, page: Any
+) -> None:
+    stage.reader = ADMIN
+    page.goto(stage.url + "policy")
+    assert "never longer than Idle" in page.inner_text("#out-idle_under_pressure-help")
+    page.fill("#out-idle", "30")
+    page.select_option("#out-idle-unit", "s")
+    page.wait_for_selector("#outs-found >> text=Idle while others wait: 2 min → 30 s")
+    assert page.input_value("#out-idle_under_pressure") == "30"
+    page.fill("#out-idle_under_pressure", "31")
+    page.wait_for_selector(
+        "#outs-found >> text=Idle while others wait must not be longer than Idle."
+    )
+    assert page.is_disabled("#outs-save")
+
+
+@pytest.mark.parametrize("typed", ["form", "document"])
+def test_who_leaves_with_what_is_not_saved_is_asked(stage: Stage, page: Any, typed: str) -> None:
+    stage.reader = ADMIN
+    page.goto(stage.url + "policy#advanced")
+    page.wait_for_selector("text=version 1, by root")
+    asked: list[str] = []
+    page.on("dialog", lambda dialog: (asked.append(dialog.type), dialog.accept()))
+    page.click("#out-idle")  # browsers ask only whoever did something there
+    page.reload()
+    assert not asked
+    page.wait_for_selector("text=version 1, by root")
+    page.click("#out-idle")
+    if typed == "form":
+        page.fill("#out-idle", "6")
+    else:
+        put_in_editor(page, "typed: 1\n")
+    page.reload()
+    assert asked == ["beforeunload"]
 
 
 def type_evidence(stage: Stage, page: Any, text: str, typed: str) -> None:
@@ -233,11 +299,13 @@ def test_a_conflict_of_documents_shows_both_sides_and_keeps_the_edit(
     stage.policy |= {"version": 2, "text": "theirs: 2\n", "author": "joan"}
     stage.versions.append(dict(stage.policy))
     page.click("#policy-save")
+    confirm(page)
     page.wait_for_selector("#policy-conflict:has-text('joan saved version 2 meanwhile.')")
     page.wait_for_selector(".gl-version:has-text('Version 2 (in force)')")
     assert page.locator(".gl-line-differs").all_text_contents() == ["theirs: 2\n", "mine: 1\n"]
     assert in_editor(page) == "mine: 1\n"
     stage.answers.clear()
     page.click("text=Save mine over it")
+    confirm(page)
     wait_for(lambda: len(stage.called("PUT", "policy")) == 2)
     assert stage.called("PUT", "policy")[1] == {"text": "mine: 1\n", "base_version": 2}

@@ -142,7 +142,8 @@ def test_start_my_server_and_get_a_gpu_then_an_admin_ends_it(
     log_in(demo, page, "student2")
     page.goto(demo.service)
     page.click("text=Start my server and get a GPU")
-    page.wait_for_url("**/services/gpulease/", timeout=LONG)
+    page.wait_for_url("**/user/student2/lab**", timeout=LONG)
+    page.goto(demo.service)
     lease_shown(page, "active")
     other = chromium.new_context()
     try:

@@ -194,18 +194,21 @@ def test_who_holds_is_told_that_others_wait(stage: Stage, page: Any) -> None:
 
 def test_what_is_reserved_next_and_left_this_week_is_said(stage: Stage, page: Any) -> None:
     window = {
-        "start": soon(7200), "end": soon(14400), "state": "coming", "seats": 20, "claimed": 0,
-        "at": "", "reserved": 20,
+        "start": soon(7200), "end": soon(14400), "end_for_you": soon(14400), "state": "coming",
+        "seats": 20, "claimed": 0, "at": "", "reserved": 20,
     }  # fmt: skip
-    over = window | {"state": "over", "start": soon(-7200), "end": soon(-3600)}
+    # Others with extra time sit there still.
+    over = window | {"state": "open", "start": soon(-7200), "end_for_you": soon(-1)}
     lab = {
         "name": "lab",
         "title": "Lab 3",
         "group": "cs101",
         "gpu_class": "sim",
         "image": "cs101/torch",
+        "mine": True,
     }
-    stage.reservations = [lab | {"windows": [over, window]}]
+    theirs = lab | {"title": "Not mine", "mine": False}
+    stage.reservations = [theirs | {"windows": [window]}, lab | {"windows": [over, window]}]
     budget = {"left": 3.25, "of": 10.0, "until": soon(86400), "whose": "person", "at_zero": "end"}
     stage.projects = [
         {"name": "thesis", "title": "Thesis", "mine": True, "budget": budget},
@@ -220,6 +223,26 @@ def test_what_is_reserved_next_and_left_this_week_is_said(stage: Stage, page: An
     assert "Other" not in said
 
 
+def test_a_seat_is_the_readers_until_their_own_end_and_is_read_again_as_gpus_are_taken(
+    stage: Stage, page: Any
+) -> None:
+    window = {
+        "start": soon(-60), "end": soon(-1), "end_for_you": soon(600), "state": "open", "seats": 2,
+        "claimed": 1, "at": "", "reserved": 2,
+    }  # fmt: skip
+    lab: Any = {"name": "lab", "title": "", "group": "cs101", "gpu_class": "sim", "image": ""}
+    stage.reservations = [lab | {"mine": True, "windows": [window]}]
+    budget = {"left": 0.25, "of": 10.0, "until": soon(86400), "whose": "person", "at_zero": "end"}
+    stage.projects = [{"name": "thesis", "title": "Thesis", "mine": True, "budget": budget}]
+    page.goto(stage.url)
+    page.wait_for_selector("#mine >> text=Reserved for you now: lab")
+    assert "1 of 2 seats left" in page.inner_text("#mine")
+    assert "0.25 of 10 GPU-hours left" in page.inner_text("#mine")
+    window["claimed"] = 2
+    stage.put_classes([gpu_class(free=0)])
+    page.wait_for_selector("#mine >> text=0 of 2 seats left")
+
+
 def run(name: str, **changed: Any) -> dict[str, Any]:
     base = {
         "id": name, "notebook": f"work/{name}.ipynb", "opens": "", "index": None, "state": name,
@@ -232,19 +255,30 @@ def run(name: str, **changed: Any) -> dict[str, Any]:
 def test_runs_are_followed_cancelled_and_their_output_opened(
     stage: Stage, page: Any, assert_accessible: Callable[..., None]
 ) -> None:
-    done = {"state": "ended", "outcome": "succeeded", "ended": soon(-5)}
+    done = {"state": "ended", "outcome": "succeeded", "ended": soon(-5), "cells": 9, "done": 9}
     stage.runs = [
         run("running", cells=9, done=4, gpu="You hold a GPU."),
         run("good", opens="a b/good.run-1.ipynb", **done),
-        run("wrong", index=7, **done | {"outcome": "failed"}),
+        run("wrong", index=7, **done | {"outcome": "failed", "done": 3}),
     ]
+    gone: Any = {"reason": "server_gone", "sentence": "It stopped.", "note": "", "at": soon(-5)}
+    stage.put(lease("ended", server="run-0123456789ab", run="0123456789ab", end=gone))
+    stage.ended = [stage.leases["lease-1"]]
     event = {"at": soon(-50), "who": "ada", "what": "server_gone", "note": "why"}
     stage.run_events = [event | {"sentence": "Fault: its notebook server ended."}]
     page.goto(stage.url)
     first = page.locator(".gl-run").nth(0)
     first.locator("text=It is running. You hold a GPU.").wait_for()
     assert first.locator("progress").evaluate("bar => [bar.value, bar.max]") == [4, 9]
-    assert page.locator(".gl-run-state").all_inner_texts() == ["Running", "Done", "Failed"]
+    assert page.locator(".gl-run-state").all_inner_texts() == ["Running", "Finished", "Failed"]
+    assert page.locator(".gl-run progress").evaluate_all("all => all.map(bar => bar.value)") == [
+        4, 9, 3,
+    ]  # fmt: skip
+    assert "3 of 9 cells ran. It is wrong." in text_of(page, ".gl-run >> nth=2")
+    # What its server had is no GPU of the person's that went: the run itself says how it went.
+    assert "You have no GPU." in text_of(page, "#leases")
+    page.wait_for_selector("#history-list >> text=Simulated GPU for a background run")
+    assert "server stopped" in text_of(page, "#history-list")
     link = page.locator("text=Open the output")
     assert link.count() == 1
     assert link.get_attribute("href").endswith("user-redirect/lab/tree/a%20b/good.run-1.ipynb")

@@ -57,11 +57,43 @@ def test_a_lost_link_is_said_and_mended(stage: Stage, page: Any) -> None:
     state_shown(page, "active")
     page.evaluate(NOTE_LINK)  # the link may be back before anybody looks
     stage.drop()
-    page.wait_for_function("() => window.linkSaid.some(text => text.includes('may be old'))")
+    page.wait_for_function("() => window.linkSaid.some(text => text.includes('Connection lost'))")
     page.wait_for_selector("#gl-link", state="hidden")
     assert stage.opened == 2
     stage.put(lease("warned"))
     state_shown(page, "warned")
+
+
+SIGNED_OUT = (403, {"title": "An earlier sign-in.", "reason": "xsrf_failed"})
+
+
+def test_who_signed_out_in_another_tab_reads_so_on_coming_back(stage: Stage, page: Any) -> None:
+    stage.put(lease("active"))
+    page.goto(stage.url)
+    state_shown(page, "active")
+    stage.answers |= {"GET classes": SIGNED_OUT, "POST leases/lease-1/keep": SIGNED_OUT}
+    page.evaluate("window.dispatchEvent(new Event('focus'))")
+    page.wait_for_selector("#gl-link >> text=You have been signed out. Sign in again.")
+    assert page.locator("#gl-link a").get_attribute("href") == stage.url
+    wait_for(lambda: not stage.sockets, DEADLINE / 1000, "nothing more is told to it")
+    page.evaluate("document.querySelector('[data-action=keep]').disabled = false")
+    page.click("[data-action=keep]")
+    wait_for(lambda: stage.called("POST", "leases/lease-1/keep"))
+    page.wait_for_selector("[data-action=end]:enabled")
+    assert page.locator("#gl-alerts .alert").count() == 0, "it is said once"
+
+
+def test_what_a_service_that_was_away_left_on_the_page_goes(stage: Stage, page: Any) -> None:
+    stage.put(lease("warned"))
+    page.goto(stage.url)
+    state_shown(page, "warned")
+    page.route("**/api/**", lambda route: route.abort())
+    page.click("[data-action=keep]")
+    page.wait_for_selector("#gl-alerts >> text=The lease service does not answer.")
+    page.wait_for_selector("#gl-link >> text=Connection lost. Reconnecting")
+    page.unroute("**/api/**")
+    page.wait_for_selector("#gl-alerts .alert", state="detached")
+    page.wait_for_selector("#gl-link", state="hidden")
 
 
 def test_tabs_share_one_channel_that_outlives_the_one_that_opened_it(

@@ -253,7 +253,7 @@ def test_a_lab_that_is_open_shows_who_came_is_told_and_extended(
     teacher.click(".gl-window-open")
     teacher.click("[data-action=end-now]")
     teacher.wait_for_selector("#session-ask >> text=End today now?")
-    teacher.click("[data-action=end-now] >> text=Yes, do it")
+    teacher.click("#session-confirm >> text=End now")
     teacher.wait_for_selector("#session-dialog", state="hidden")
     teacher.wait_for_selector(".gl-window-over:has-text('today')")
 

@@ -31,12 +31,16 @@ def test_an_instructor_sees_everybody_of_the_group_by_name(stage: Stage, page: A
     page.wait_for_selector("tbody tr")
     rows = page.locator("tbody tr").all_inner_texts()
     assert [row.split()[0] for row in rows] == ["linus", "grace", "joan", "mary"]
-    assert "has not come yet" in rows[3]
+    assert "has had no GPU yet" in rows[3]
     assert page.locator(".gl-filters button").all_inner_texts() == [
-        "All 4", "With a GPU 2", "Waiting 1", "None yet 1",
+        "All 4", "With a GPU 2", "Waiting 1", "Had one 0", "None yet 1",
     ]  # fmt: skip
+    stage.put(lease("ended", id="l0", user="grace", busy_share=0.25))
+    page.wait_for_selector(".gl-filters >> text=With a GPU 1")
+    assert "Had one 1" in page.inner_text(".gl-filters")
+    assert "None yet 1" in page.inner_text(".gl-filters")
     page.click("text=Waiting 1")
-    page.wait_for_selector("tr:has-text('grace')", state="detached")
+    page.wait_for_selector("tr:has-text('joan')", state="detached")
     assert page.locator("tbody tr").count() == 1
     assert page.is_visible("#simulated")
 
@@ -82,12 +86,19 @@ def test_what_is_wrong_in_the_booking_form_is_said_by_its_field(stage: Stage, pa
     assert "such as ada: 15" in found.inner_text()
     page.fill("#book-extra", "ada: 15")
     found.get_by_text(said, exact=True).wait_for()
+    assert page.is_disabled("#book-submit")
+    # What fitted when it was asked may be refused when it is saved.
+    fits = {"fits": True, "reservation": reserved(datetime.now(UTC))}
+    stage.answers["POST reservations/check"] = (200, {"items": [fits]})
     stage.answers["POST reservations"] = (422, refusal)
+    page.fill("#book-seats", "2")
+    found.get_by_text("It fits.").wait_for()
     page.click("#book-submit")
-    page.wait_for_selector("#book-submit:enabled")
-    assert found.inner_text() == said
+    found.get_by_text(said, exact=True).wait_for()
     conflict = {"reason": "reservation_conflict", "title": "3 x t4 will not fit.", "numbers": {}}
     stage.answers["POST reservations"] = (409, conflict)
+    page.fill("#book-seats", "3")
+    found.get_by_text("It fits.").wait_for()
     page.click("#book-submit")
     found.get_by_text("It does not fit. 3 x t4 will not fit.").wait_for()
 
@@ -122,7 +133,9 @@ def reserved(first: datetime, /, **changes: Any) -> dict[str, Any]:
     }  # fmt: skip
     found = {"id": "r1", "version": 1, "name": "night", "title": "", "group": "cs101"}
     found |= {"gpu_class": "sim", "zone": "UTC", "manages": True, "windows": [window]}
-    return found | {"windows_ahead": 1, "exam": False, "image": ""} | changes
+    return (
+        found | {"windows_ahead": 1, "gpu_hours_ahead": 4.5, "exam": False, "image": ""} | changes
+    )
 
 
 def test_a_window_over_midnight_says_when_it_ends(stage: Stage, page: Any) -> None:
@@ -164,18 +177,15 @@ def test_a_window_says_whom_it_is_for_and_its_form_changes_that(stage: Stage, pa
     people = {"named": ["ada", "alan"], "managers": ["tess"], "extra_time": {"ada": 900.0}}
     rest = {"contact": ["ida@example.org"], "idle": 600.0, "exam": True, "repeat": ""}
     stage.reservations = [reserved(start, **of, **people, **rest)]
-    problem = {"title": "It does not fit.", "next_step": "", "numbers": {}}
-    stage.answers["POST reservations/check"] = (
-        200,
-        {"items": [{"fits": False, "problem": problem}]},
-    )
+    fits = {"fits": True, "reservation": stage.reservations[0]}
+    stage.answers["POST reservations/check"] = (200, {"items": [fits]})
     stage.answers["PATCH reservations/r1"] = (200, stage.reservations[0])
     page.goto(stage.url + "group")
     page.click(".ec-event")
     facts = " ".join(page.inner_text("#session-about").split())
     assert "Only for ada, alan" in facts
     assert "Extra time ada: 15 min" in facts
-    assert "May change it tess" in facts
+    assert "Co-managers tess" in facts
     assert "Mail is sent to ida@example.org" in facts
     assert "Idle time-out 10 min" in facts
     page.click("#session-actions [data-action=edit]")
@@ -200,11 +210,8 @@ def test_what_the_form_has_no_field_for_goes_with_a_copy(stage: Stage, page: Any
     start = datetime.now(UTC).replace(hour=12, minute=0, second=0, microsecond=0)
     more = {"seats_per_person": 2, "grace": 300.0, "lead": None, "seats": 3, "repeat": ""}
     stage.reservations = [reserved(start, **more)]
-    problem = {"title": "It does not fit.", "next_step": "", "numbers": {}}
-    stage.answers["POST reservations/check"] = (
-        200,
-        {"items": [{"fits": False, "problem": problem}]},
-    )
+    fits = {"fits": True, "reservation": stage.reservations[0]}
+    stage.answers["POST reservations/check"] = (200, {"items": [fits]})
     stage.answers["POST reservations"] = (200, stage.reservations[0])
     stage.classes = []  # they may come later, or have no such class any more
     page.goto(stage.url + "group")
@@ -518,6 +525,79 @@ def test_health_names_what_is_wrong_while_the_service_answers_503(stage: Stage, 
     stage.alerts = []
     page.reload()
     page.wait_for_selector("text=Everything works.")
+
+
+def test_health_says_nothing_good_of_a_service_that_does_not_answer(
+    stage: Stage, page: Any
+) -> None:
+    stage.reader = ADMIN
+    page.goto(stage.url + "health")
+    page.wait_for_selector("text=Everything works.")
+    down = {"status": 503, "content_type": "text/html", "body": "the proxy's own page"}
+    page.route("**/api/**", lambda route: route.fulfill(**down))
+    page.evaluate("window.dispatchEvent(new Event('focus'))")
+    page.wait_for_selector("[data-trouble=service]")
+    assert "Everything works." not in page.inner_text("main")
+    assert "ok" not in page.inner_text("#health")
+    page.unroute("**/api/**")
+    page.wait_for_selector("text=Everything works.")
+    assert page.locator("#gl-alerts .alert").count() == 0
+    page.wait_for_selector("#gl-link", state="hidden")
+
+
+def test_classes_that_share_a_pool_show_its_gpus_once(stage: Stage, page: Any) -> None:
+    stage.reader = ADMIN
+    pair = [gpu_class(name=n, title=n, pool="cards", free=0) for n in ("short", "long")]
+    parts = [
+        gpu_class(name=n, title=n, pool="parts", total=k, free=k, percent=100 // k)
+        for n, k in (("half", 2), ("fifth", 5))
+    ]
+    stage.classes = [*pair, gpu_class(name="own", title="own", pool="own"), *parts]
+    page.goto(stage.url + "admin")
+    page.wait_for_selector("#classes li")
+    cards = [" ".join(each.split()) for each in page.locator("#classes li").all_inner_texts()]
+    assert len(cards) == 3
+    assert cards[0].count("2 of 2 in use") == 1
+    assert "shared by these classes" in cards[0]
+    assert "0 of 2 in use" in cards[1]
+    assert "0 of 5 in use" in cards[2]
+
+
+def test_a_cancelled_session_takes_two_clicks_in_two_places(stage: Stage, page: Any) -> None:
+    stage.reader = PageReader("ida", leads=("cs101",))
+    start = datetime.now(UTC).replace(hour=12, minute=0, second=0, microsecond=0)
+    stage.reservations = [reserved(start, windows_ahead=2)]
+    stage.answers["PATCH reservations/r1"] = (200, stage.reservations[0])
+    page.goto(stage.url + "group")
+    page.click(".ec-event")
+    first = page.locator("#session-actions [data-action=cancel-one]")
+    at = first.bounding_box()
+    first.click()
+    page.wait_for_selector("#session-ask >> text=Cancel this session? Its GPUs go to others.")
+    page.mouse.click(at["x"] + at["width"] / 2, at["y"] + at["height"] / 2)
+    page.click("#session-confirm >> text=Keep it")
+    page.wait_for_selector("#session-confirm button", state="detached")
+    assert not stage.called("PATCH", "reservations/r1")
+    first.click()
+    page.click("#session-confirm >> text=Cancel this session")
+    page.wait_for_selector("#session-dialog", state="hidden")
+    assert stage.called("PATCH", "reservations/r1")[0]["window"] == {"at": "a", "cancelled": True}
+
+
+def test_what_does_not_fit_is_not_reserved(stage: Stage, page: Any) -> None:
+    stage.reader = PageReader("ida", leads=("cs101",))
+    problem = {"title": "Full.", "next_step": "", "numbers": {}, "reason": "reservation_conflict"}
+    full = (200, {"items": [{"fits": False, "problem": problem}]})
+    of = reserved(datetime.now(UTC)) | {"gpu_hours_ahead": 0.25}
+    stage.answers["POST reservations/check"] = full
+    page.goto(stage.url + "group")
+    page.click("[data-action=reserve]")
+    page.wait_for_selector("#book-found >> text=It does not fit. Full.")
+    assert page.is_disabled("#book-submit")
+    stage.answers["POST reservations/check"] = (200, {"items": [{"fits": True, "reservation": of}]})
+    page.fill("#book-seats", "2")
+    page.wait_for_selector("#book-found >> text=It fits. 0.25 GPU-hours.")
+    assert page.is_enabled("#book-submit")
 
 
 def test_an_admin_finds_one_of_5000_leases(stage: Stage, page: Any) -> None:

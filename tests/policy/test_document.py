@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpulease.errors import GPULeaseError
-from gpulease.policy.document import check, default_document, dump, parse, with_time_outs
+from gpulease.policy.catalog import BOUNDED_BY
+from gpulease.policy.document import check, default_document, dump, form, parse, with_time_outs
 from gpulease.policy.model import Device, DevicesBy, EvidenceLevel, TimeOuts
 from tests.policy.build import NOW
 
@@ -241,6 +242,16 @@ def test_a_warning_that_is_rather_a_mistake_is_taken_with_a_caution(length, said
     assert finding.level == "caution"
     assert said in finding.message
     assert parse(text).time_outs.warning in (0, 5 * 3600)
+
+
+def test_a_time_out_that_another_bounds_is_said_where_it_is_longer():
+    longer = only("idle: 10s\n  idle_under_pressure: 1m")
+    (finding,) = check(longer)
+    assert (finding.level, finding.next_step) == ("caution", "Write for example 10s.")
+    assert check(only("idle: 10s")) == [], "the default is no word of the admin's"
+    assert {each.name: each.below for each in form() if each.below} == BOUNDED_BY
+    found = default_document([], TimeOuts(idle=10.0))
+    assert found.time_outs.idle_under_pressure == 10.0
 
 
 @pytest.mark.parametrize("name", sorted(TimeOuts.__dataclass_fields__))

@@ -13,6 +13,8 @@ from gpulease.protocol import LeaseView
 from tests.helpers import wait_for_async
 from tests.service.kit import Server, Site, Supervisor, active_lease, connect, kernel, z85_key
 
+RUN = "run-0123456789ab"
+
 
 async def test_an_ask_is_granted_connected_returned_and_freed(site: Site) -> None:
     lease, channel, supervisor = await active_lease(site)
@@ -230,6 +232,20 @@ async def test_a_stopped_server_ends_its_lease(site: Site, hub) -> None:
     hub.users["stu"]["servers"] = {}
     await channel.close()
     assert (await site.lease(lease["id"], "ended")).end_reason == "server_gone"
+    await supervisor.next("end")
+
+
+async def test_a_background_runs_server_is_not_offered_and_its_end_is_no_loss(site, hub) -> None:
+    hub.user("stu", "", RUN)
+    lease, channel, supervisor = await active_lease(site, server=RUN)
+    client = site.client(site.hub.server_token("stu"))
+    assert (await client.lease(lease["id"]))["run"] == RUN.removeprefix("run-")
+    assert [each["name"] for each in (await client.call("GET", "servers"))["items"]] == [""]
+    hub.user("stu", "")
+    await channel.close()
+    await site.lease(lease["id"], "ended")
+    ended = await client.lease(lease["id"])
+    assert ended["sentence"] == "The server of this background run has stopped."
     await supervisor.next("end")
 
 

@@ -80,11 +80,17 @@ async def test_an_instructor_reserves_for_the_group_and_sees_every_window(site):
 
 
 async def test_members_see_what_comes_and_not_what_concerns_others(site):
-    made = await book(prof(site), named=["stu"], contact=["prof@example.org"])
+    made = await book(
+        prof(site), named=["stu"], contact=["prof@example.org"], extra_time={"stu": "30m"}
+    )
+    assert (made["mine"], made["windows"][0]["end_for_you"]) == (False, made["windows"][0]["end"])
     seen = await site.client(site.hub.page_token("stu")).call("GET", f"reservations/{made['id']}")
     assert seen["sentence"].startswith(f"2 seats of gpu for 1 person named: {MONDAY:%a %d %b %Y}")
     assert "14:00 to 16:00 (Europe/Berlin)" in seen["sentence"]
-    assert not {"contact", "named", "managers"} & set(seen)
+    assert not {"contact", "named", "managers", "extra_time"} & set(seen)
+    own, end = (seen["windows"][0][name] for name in ("end_for_you", "end"))
+    assert datetime.fromisoformat(own) - datetime.fromisoformat(end) == timedelta(minutes=30)
+    assert seen["mine"]
     stranger = site.client(site.hub.page_token("eve"))
     assert (await stranger.call("GET", "reservations"))["items"] == []
     error = await refused(stranger.call("GET", f"reservations/{made['id']}"))

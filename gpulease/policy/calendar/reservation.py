@@ -148,6 +148,10 @@ class Reservation:
         longest = timedelta(seconds=max((seconds for _, seconds in self.extra_time), default=0.0))
         return max((each.end + longest for each in self.occurrences), default=self.created)
 
+    def entitles(self, user: str, groups: Iterable[str]) -> bool:
+        """Whether a person may claim a seat of it."""
+        return user in self.named if self.named else self.group in groups
+
 
 @dataclass(frozen=True)
 class Window:
@@ -204,7 +208,7 @@ class Window:
 
     def entitles(self, user: str, groups: Iterable[str]) -> bool:
         """Whether a person may claim a seat."""
-        return user in self.of.named if self.of.named else self.of.group in groups
+        return self.of.entitles(user, groups)
 
 
 def windows_of(reservation: Reservation, terms: ReservationTerms, pool: str = "") -> list[Window]:

@@ -56,6 +56,14 @@ def time_outs(outs: TimeOuts, source: Source, at: Path) -> Problems:
         yield Problem(
             (*at, "hard_length"), message, Text("Make hard_length longer or warning shorter.")
         )
+    if (*at, "idle_under_pressure") in source and outs.idle_under_pressure > outs.idle:
+        message = Text(
+            "idle_under_pressure ({time}) is longer than idle ({idle}), which counts then.",
+            time=format_duration(outs.idle_under_pressure),
+            idle=format_duration(outs.idle),
+        )
+        step = Text("Write for example {idle}.", idle=format_duration(outs.idle))
+        yield Problem((*at, "idle_under_pressure"), message, step, level="caution")
     if (*at, "warning") not in source:
         return
     if outs.warning == 0:

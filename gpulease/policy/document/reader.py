@@ -34,6 +34,7 @@ import yaml
 
 from gpulease.errors import GPULeaseError
 from gpulease.policy.calendar.reservation import ReservationTerms
+from gpulease.policy.catalog import BOUNDED_BY
 from gpulease.policy.document import fitting
 from gpulease.policy.document.source import (
     Finding,
@@ -291,6 +292,7 @@ class TimeOutField:
     least: float
     most: float
     why: str  # the reason for ``most``; "" where there is none
+    below: str  # the time-out that it is never longer than; "" where there is none
 
 
 def form() -> tuple[TimeOutField, ...]:
@@ -302,9 +304,10 @@ def form() -> tuple[TimeOutField, ...]:
         default = getattr(defaults, name)
         if isinstance(bound, Duration):
             least = 1 if bound.least else 0
-            found.append(TimeOutField(name, False, default, least, bound.most, bound.why))
+            below = BOUNDED_BY.get(name, "")
+            found.append(TimeOutField(name, False, default, least, bound.most, bound.why, below))
         else:
-            found.append(TimeOutField(name, True, default, 0, MOST_COUNTED, ""))
+            found.append(TimeOutField(name, True, default, 0, MOST_COUNTED, "", ""))
     return tuple(found)
 
 
@@ -316,6 +319,7 @@ def default_document(
     Without devices there is one empty pool, so that the service starts and can say so.
     """
     outs = time_outs or TimeOuts()
+    outs = replace(outs, idle_under_pressure=min(outs.idle, outs.idle_under_pressure))
     found: dict[str, Device] = {}
     for device in sorted(devices, key=lambda d: d.uuid):
         found.setdefault(device.pool, device)

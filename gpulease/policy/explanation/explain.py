@@ -62,17 +62,18 @@ def explain(
     said: str = "",
     asides: str = "",
     outs: TimeOuts | None = None,
+    reason: str = "",
 ) -> Explanation:
     """Return what to say of a lease; its place and its times come from ``forecast``.
 
     ``said``: a code of ``reasons.PROGRESS``, of a start that is under way.  ``asides``: what
     ``labs.about`` says of reservations, and ``beyond_share``.  ``outs``: its time-outs where they
-    are not its class's.
+    are not its class's.  ``reason``: a code of the words for its state, where more is known than
+    it says itself.
     """
     words = _WORDS[lease.state]
-    sentence, step = (
-        reasons.CAUSES.get(lease.end_cause) or words.get(lease.reason) or words.get("") or ("", "")
-    )
+    known = reasons.CAUSES.get(lease.end_cause)
+    sentence, step = known or words.get(reason or lease.reason) or words.get("") or ("", "")
     if lease.card_parts:
         sentence, step = OF_PARTS.get(lease.state, {}).get(lease.reason, (sentence, step))
     numbers = _numbers(lease, policy, outs or time_outs_of(policy, lease))

@@ -48,7 +48,8 @@ WAITING: Final[Words] = {
     ),
     "reserved": (
         "The GPUs of this class are reserved for a lab.",
-        "It starts when one is free again; you can work on without one meanwhile.",
+        "It starts when one is free again. If you were added to the lab's group after you signed "
+        "in, sign out of the hub and sign in again.",
     ),
     "window_coming": (
         "Your group has a lab soon: its GPUs are being made available for it.",
@@ -345,6 +346,10 @@ ENDED: Final[Words] = {
     "server_gone": (
         "The notebook server that held the GPU has stopped.",
         "Start your server and request a GPU again.",
+    ),
+    "run_ended": (
+        "The server of this background run has stopped.",
+        "Background runs, on the page My GPU or by `gpulease runs`, tell how the run went.",
     ),
     "forced": ("An admin or instructor ended this lease.", "Request a GPU again, or ask them."),
 }

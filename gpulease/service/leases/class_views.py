@@ -35,6 +35,7 @@ def on_offer(snapshot: Snapshot, next_starts: Mapping[str, datetime]) -> list[Cl
             "total": _whole(each, snapshot.devices) if each.parts else _serving(each, total),
             "free": _whole(each, loose) if each.parts else _serving(each, free),
             "queued": queued[each.name],
+            "pool": each.pool,
             "max_count": each.max_count,
             "price": each.price,
             "expected_start": _to_the_minute(next_starts.get(each.pool)),

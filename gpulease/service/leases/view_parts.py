@@ -16,6 +16,7 @@ from gpulease.policy.explanation.explain import beyond_share
 from gpulease.policy.explanation.labs import of_hours
 from gpulease.policy.model import (
     Device,
+    EndReason,
     Lease,
     LeaseState,
     PolicyDocument,
@@ -32,6 +33,7 @@ from gpulease.protocol import (
     LeaseView,
     UpgradeView,
 )
+from gpulease.runs.names import run_of
 from gpulease.service.leases.class_views import simulated_pools
 from gpulease.texts import joined
 
@@ -78,6 +80,19 @@ def of_card(view: LeaseView, lease: Lease) -> LeaseView:
         view["asked_percent"] = gpu_fractions.share(lease, asked) if asked else 0
         view["least_percent"] = gpu_fractions.share(lease, least) if least else 0
     return view
+
+
+def of_run(view: LeaseView, lease: Lease) -> LeaseView:
+    """Name the background run whose server has a lease, where one has it."""
+    if run := run_of(lease.server):
+        view["run"] = run
+    return view
+
+
+def known_reason(lease: Lease) -> str:
+    """Return why a lease ended where its server tells more than the lease, else ``""``."""
+    gone = lease.end_reason is EndReason.SERVER_GONE
+    return "run_ended" if gone and run_of(lease.server) else ""
 
 
 def upgrade_view(shape: Shape | None, lease: Lease, policy: PolicyDocument) -> UpgradeView | None:

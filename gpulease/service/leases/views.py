@@ -43,8 +43,10 @@ from gpulease.service.leases.view_parts import (
     is_simulated,
     iso,
     keep_view,
+    known_reason,
     lease_budget,
     of_card,
+    of_run,
     stepped,
     upgrade_view,
 )
@@ -207,6 +209,7 @@ class Views:
             said=of.said,
             asides=joined(of.asides, of_wish(of.upgrade, lease, policy)),
             outs=outs,
+            reason=known_reason(lease),
         )
         view: LeaseView = {
             "ends_at": figures["ends_at"],
@@ -256,7 +259,7 @@ class Views:
             "notebook": of.notebook,
             "blockers": [] if lease.state is LeaseState.ENDED else blockers(lease),
         }
-        return of_card(view, lease)
+        return of_run(of_card(view, lease), lease)
 
     def seen_by(
         self, asker: Asker, leases: Sequence[Lease], busy: Mapping[str, float | None] | None = None

@@ -14,6 +14,7 @@ from gpulease.policy.reservations.departures import first_gpus
 from gpulease.policy.reservations.seats import effective, in_hold, seating
 from gpulease.policy.reservations.shortage import STEP, Shortage, sentence_of
 from gpulease.policy.units import say_moment
+from gpulease.service.hubs.auth import Asker
 from gpulease.service.schemas.reservation_bodies import body_of
 from gpulease.service.schemas.reservation_shapes import ReservationView, WindowView
 from gpulease.texts import Text, counted, joined
@@ -26,6 +27,7 @@ def reservation_view(
     reservation: Reservation,
     snapshot: Snapshot,
     *,
+    reader: Asker,
     manages: bool,
     windows: int | None = None,
     since: datetime | None = None,
@@ -38,6 +40,7 @@ def reservation_view(
     Args:
         reservation: with its occurrences.
         snapshot: what is known now.
+        reader: who reads it.
         manages: whether the reader may change it.
         windows: how many windows that are not over; ``None`` for all.
         since: all windows that end after it instead, be they over.
@@ -59,8 +62,9 @@ def reservation_view(
         "owner": reservation.owner,
         "cancelled": reservation.cancelled,
         "manages": manages,
+        "mine": reservation.entitles(reader.name, reader.groups),
         "sentence": _sentence(reservation, ahead, snapshot),
-        "windows": [window_view(w, snapshot) for w in shown],
+        "windows": [window_view(w, snapshot, reader.name) for w in shown],
         "windows_ahead": len(ahead),
         "gpu_hours_ahead": round(booking.gpu_hours(ahead), 2),
         "skipped": [{"start": wall_text(at), "why": why} for at, why in reservation.closed],
@@ -75,7 +79,7 @@ def reservation_view(
 _PRIVATE = frozenset({"named", "managers", "contact", "extra_time", "idle", "lead", "grace"})
 
 
-def window_view(window: Window, snapshot: Snapshot) -> WindowView:
+def window_view(window: Window, snapshot: Snapshot, reader: str) -> WindowView:
     """Return one window: its instants, its wall clock, and who sits there while it is held."""
     zone, now = zone_of(window.of.calendar.zone), snapshot.now
     seats = _seats(window, snapshot)
@@ -85,6 +89,7 @@ def window_view(window: Window, snapshot: Snapshot) -> WindowView:
         "at": wall_text(window.original),
         "start": window.start.isoformat(),
         "end": window.end.isoformat(),
+        "end_for_you": window.end_for(reader).isoformat(),
         "local_start": wall_clock(window.start, zone).isoformat(timespec="minutes"),
         "local_end": wall_clock(window.end, zone).isoformat(timespec="minutes"),
         "state": _state(window, now),

@@ -160,7 +160,7 @@ class PageBase(BaseHandler):
 def _xsrf_failed() -> GPULeaseError:
     return GPULeaseError(
         "xsrf_failed",
-        "The request does not carry the token of a page of this log-in.",
-        next_step="Load the page again, then try again.",
+        "This page belongs to an earlier sign-in.",
+        next_step="Load the page again to sign in.",
         status=403,
     )

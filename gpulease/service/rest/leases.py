@@ -10,6 +10,7 @@ import logging
 from gpulease.errors import GPULeaseError
 from gpulease.protocol import ClassView, ConnectionView, LeaseView
 from gpulease.protocol.asks import AskBody
+from gpulease.runs.names import run_of
 from gpulease.service.control_loop.plans import decided
 from gpulease.service.hubs.auth import SCOPE_ADMIN, SCOPE_REQUEST, SCOPE_RESERVE
 from gpulease.service.rest.base import BaseHandler
@@ -189,7 +190,7 @@ class ServerList(BaseHandler):
     @needs_scope(ACCESS)
     @answers({200: Items[ServerView]})
     async def get(self) -> None:
-        """Answer the running servers."""
+        """Answer the running servers, those of background runs left out."""
         found = await self.services.commands.servers(self.asker.name)
         self.answer(
             {
@@ -201,6 +202,7 @@ class ServerList(BaseHandler):
                         "url": server.url,
                     }
                     for server in found.values()
+                    if not run_of(server.name)
                 ]
             }
         )

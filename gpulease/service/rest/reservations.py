@@ -45,6 +45,7 @@ class _Handler(BaseHandler):
         return reservation_view(
             outcome.reservation,
             self.services.loop.snapshot(),
+            reader=self.asker,
             manages=self.services.reservations.rights.may_manage(self.asker, outcome.reservation),
             expanded=outcome.expanded,
             short=outcome.short,
@@ -83,6 +84,7 @@ class ReservationList(_Handler):
             reservation_view(
                 each,
                 snapshot,
+                reader=self.asker,
                 manages=self.services.reservations.rights.may_manage(self.asker, each),
                 windows=LISTED,
                 since=query.since,
@@ -221,7 +223,8 @@ class OneReservation(_Handler):
         """Answer it with all of its windows that are not over."""
         found = self.services.reservations.visible(self.asker, reservation_id)
         manages = self.services.reservations.rights.may_manage(self.asker, found)
-        self.answer(reservation_view(found, self.services.loop.snapshot(), manages=manages))
+        snapshot = self.services.loop.snapshot()
+        self.answer(reservation_view(found, snapshot, reader=self.asker, manages=manages))
 
     @needs_scope(ACCESS)
     @answers({200: ReservationView}, body=ChangeBody, refuses=(409,))
@@ -244,4 +247,5 @@ class OneReservation(_Handler):
         """Cancel it; a repeat changes nothing."""
         note = self.parse(EndBody).note
         found = await self.services.reservations.cancel(self.asker, reservation_id, note)
-        self.answer(reservation_view(found, self.services.loop.snapshot(), manages=True))
+        snapshot = self.services.loop.snapshot()
+        self.answer(reservation_view(found, snapshot, reader=self.asker, manages=True))

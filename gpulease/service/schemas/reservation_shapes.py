@@ -15,6 +15,7 @@ class WindowView(TypedDict):
     at: str
     start: str
     end: str
+    end_for_you: str  # with the reader's extra time
     local_start: str
     local_end: str
     state: Literal["coming", "lead", "open", "over"]
@@ -89,6 +90,7 @@ class ReservationView(TypedDict):
     owner: str
     cancelled: bool
     manages: bool
+    mine: bool  # the reader may have one of its seats
     sentence: str
     windows: list[WindowView]
     windows_ahead: int

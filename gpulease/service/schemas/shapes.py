@@ -162,6 +162,7 @@ class TimeOutView(TypedDict):
     least: float
     most: float
     why: str
+    below: str  # the time-out that it is never longer than; "" where there is none
 
 
 class TimeOutsView(TypedDict):

@@ -3,6 +3,7 @@ import * as api from "./api.js";
 import { Checking } from "./checking.js";
 import { announce, clearAlert, h, update } from "./dom.js";
 import { _, _n } from "./texts.js";
+import { hours } from "./words.js";
 import { HERE, span, zones } from "./zones.js";
 
 const $ = (id) => document.getElementById(`book-${id}`);
@@ -108,6 +109,7 @@ export class Booking {
     offerClasses($("class"), this.classes, this.wanted);
     this.#fill(known);
     update($("found"));
+    $("submit").disabled = false;
     $("dialog").showModal();
     $("name").focus();
     this.checking.now();
@@ -156,6 +158,7 @@ export class Booking {
 
   #soon() {
     this.#showTimes();
+    $("submit").disabled = false; // it is another question now, and saving it asks as well
     if ($("start").value && $("end").value > $("start").value) this.length = minutes($("end").value) - minutes($("start").value);
     this.checking.soon();
   }
@@ -197,6 +200,7 @@ export class Booking {
     if (!fits) return this.#refuse(problem);
     this.offers = {};
     $("found").dataset.fits = "true";
+    $("submit").disabled = false;
     update($("found"), this.#fitting(reservation));
     announce(_("It fits."));
   }
@@ -205,16 +209,17 @@ export class Booking {
     const said = { ...problem, title: inWords(problem) };
     this.offers = problem.numbers?.offer ?? {};
     $("found").dataset.fits = "false";
+    $("submit").disabled = !problem.passing; // what could not be asked may fit all the same
     update($("found"), this.#inTheWay(said));
     announce(said.title);
   }
 
   #fitting(reservation) {
-    const { windows, gpu_hours_ahead: hours, zone } = reservation;
+    const { windows, gpu_hours_ahead: ahead, zone } = reservation;
     const last = span(windows.at(-1).local_start, windows.at(-1).local_end);
-    const many = windows.length === 1 ? null : [_("{n} windows, the last {span}.", { n: windows.length, span: last }), " "];
+    const many = windows.length === 1 ? null : [_("{n} sessions, the last {span}.", { n: windows.length, span: last }), " "];
     return [
-      h("p", { class: "gl-fits" }, h("strong", {}, _("It fits.")), " ", many, _n("{n} GPU-hour.", "{n} GPU-hours.", Math.round(hours))),
+      h("p", { class: "gl-fits" }, h("strong", {}, _("It fits.")), " ", many, _n("{n} GPU-hour.", "{n} GPU-hours.", ahead, { n: hours(ahead) })),
       zone === HERE ? null : h("p", { class: "gl-small mb-1" }, _("Times are those of {zone}.", { zone })),
       ...beside(reservation),
     ];
@@ -257,8 +262,6 @@ export class Booking {
     } catch (error) {
       if (!(error instanceof api.Refusal)) throw error;
       this.#refuse(asProblem(error)); // in the dialog: the page's own place for it is behind
-    } finally {
-      $("submit").disabled = false;
     }
   }
 }

@@ -4,7 +4,7 @@
 const FIRST_RETRY = 500; // ms; doubles
 const LAST_RETRY = 15000; // ms
 
-/** Dispatches `message` (detail: what the service said), `link` (connecting | up | down), `denied`. */
+/** Dispatches `message` (detail: what the service said), `link` (connecting | up | down). */
 export class Channel extends EventTarget {
   constructor(prefix, token, language) {
     super();
@@ -37,8 +37,8 @@ export class Channel extends EventTarget {
     socket.addEventListener("message", (event) => {
       if (socket === this.socket) this.#take(JSON.parse(event.data));
     });
-    socket.addEventListener("close", (event) => {
-      if (socket === this.socket) this.#lost(event);
+    socket.addEventListener("close", () => {
+      if (socket === this.socket) this.#lost();
     });
   }
 
@@ -49,12 +49,8 @@ export class Channel extends EventTarget {
     this.dispatchEvent(new CustomEvent("message", { detail: message }));
   }
 
-  #lost(event) {
+  #lost() {
     this.#setLink("down");
-    if (event.code === 4401 || event.code === 4403) {
-      this.dispatchEvent(new Event("denied"));
-      return;
-    }
     this.#again(this.retry * (0.75 + Math.random() / 2));
     this.retry = Math.min(this.retry * 2, LAST_RETRY);
   }

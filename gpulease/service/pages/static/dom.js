@@ -110,15 +110,16 @@ export function announce(text) {
   if (live && live.textContent !== text) live.textContent = text;
 }
 
-/** Show an error with its next step until it is dismissed or replaced. */
+/** Show an error with its next step until it is dismissed or replaced, or the service answers again. */
 export function alertError(error) {
+  if (error.said) return;
   const place = document.getElementById("gl-alerts");
   const close = h("button", { class: "btn-close", type: "button", "aria-label": _("Dismiss") });
   close.addEventListener("click", () => update(place));
   place.replaceChildren(
     h(
       "div",
-      { class: "alert alert-danger alert-dismissible", "data-reason": error.reason ?? "unknown" },
+      { class: "alert alert-danger alert-dismissible", "data-reason": error.reason ?? "unknown", "data-away": error.away ?? false },
       h("strong", {}, error.sentence ?? error.message),
       error.nextStep ? [" ", error.nextStep] : null,
       close,
@@ -126,9 +127,19 @@ export function alertError(error) {
   );
 }
 
+const SEEN = 10_000; // ms until what went well is taken away
+
+/** Say that something was done, where it is seen and heard. */
+export function toast(text) {
+  const said = h("div", { class: "alert alert-success" }, text);
+  document.getElementById("gl-alerts").replaceChildren(said);
+  setTimeout(() => said.remove(), SEEN);
+  announce(text);
+}
+
 /** Take away what `alertError` shows. */
 export function clearAlert() {
-  document.getElementById("gl-alerts")?.replaceChildren();
+  document.querySelector("#gl-alerts .alert-danger")?.remove();
 }
 
 export const meta = (name) => document.querySelector(`meta[name="gpulease-${name}"]`)?.content ?? "";

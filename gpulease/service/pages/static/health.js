@@ -99,7 +99,16 @@ async function read() {
   } catch (error) {
     if (!(error instanceof api.Refusal)) throw error;
     alertError(error);
+    if (error.away) away(error);
   }
+}
+
+/** Nobody answers: what was read before says nothing about now. */
+function away({ sentence }) {
+  const todo = _("What runs keeps running; nothing is granted or released until it answers. Check that the service and the hub’s proxy run, and read the service’s log.");
+  update($("troubles"), h("div", { class: "alert alert-danger", "data-trouble": "service" }, h("p", { class: "mb-1" }, h("strong", {}, sentence)), h("p", { class: "mb-0" }, todo)));
+  update($("health"));
+  update($("incidents"));
 }
 
 async function putBack(lease) {
@@ -121,3 +130,4 @@ onAction(document.body, (action, target) => {
 });
 read();
 setInterval(() => document.hidden || read(), EVERY);
+document.addEventListener("gl-found", read);

@@ -21,11 +21,11 @@ export class Holder extends EventTarget {
     window.addEventListener("focus", () => this.lookUpServers());
   }
 
-  /** One's own leases, the newest first. */
+  /** One's own leases, the newest first; those of background runs are told beside the runs. */
   own() {
     const user = meta("user");
     return [...this.live.leases.values()]
-      .filter((lease) => lease.user === user)
+      .filter((lease) => lease.user === user && !lease.run)
       .sort((a, b) => (a.created < b.created ? 1 : -1));
   }
 
@@ -81,9 +81,9 @@ export class Holder extends EventTarget {
     });
   }
 
+  /** Leave for the server, which opens the notebooks that were open there: the GPU is for them. */
   #startServer() {
-    const next = encodeURIComponent(meta("prefix"));
-    window.top.location.assign(`${meta("hub")}spawn/${meta("user-path")}?next=${next}`);
+    window.top.location.assign(`${meta("hub")}spawn/${meta("user-path")}`);
   }
 
   async act(action, id) {

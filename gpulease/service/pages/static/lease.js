@@ -52,7 +52,8 @@ const VARIABLES = {
 
 export const isLive = (lease) => lease.state !== "ended";
 export const stateWord = (lease) => STATES[lease.state]?.[0] ?? lease.state;
-export const endWord = (lease, words = END_WORDS) => words[lease.end?.reason] ?? lease.end?.reason ?? "";
+const OF_RUNS = { ...END_WORDS, returned: _("it was returned"), server_gone: _("the run’s server stopped") };
+export const endWord = (lease, words = lease.run ? OF_RUNS : END_WORDS) => words[lease.end?.reason] ?? lease.end?.reason ?? "";
 export const theirEndWord = (lease) => endWord(lease, THEIR_END_WORDS);
 
 /** What is happening and why; the admin's note stands by itself, so it is not said twice. */

@@ -2,8 +2,8 @@
 // one person share one websocket by a worker; where there is none, a page has its own.
 import { Channel } from "./channel.js";
 import { meta } from "./dom.js";
+import { find, lose } from "./link.js";
 import { Picture } from "./picture.js";
-import { _ } from "./texts.js";
 
 export class Live extends EventTarget {
   #picture = new Picture();
@@ -16,6 +16,7 @@ export class Live extends EventTarget {
     window.addEventListener("online", () => this.#wake());
     document.addEventListener("visibilitychange", () => document.hidden || this.#wake());
     window.addEventListener("pagehide", () => this.#leave());
+    document.addEventListener("gl-signed-out", () => this.#leave());
     window.addEventListener("pageshow", (event) => event.persisted && this.#join());
     this.#join();
   }
@@ -65,7 +66,6 @@ export class Live extends EventTarget {
       if (this.#port !== worker.port) return;
       if (data.said) this.#take(data.said);
       if (data.link) this.#setLink(data.link);
-      if (data.denied) this.#denied();
     });
     worker.port.start();
     worker.port.postMessage({ hello: { prefix: meta("prefix"), token: meta("xsrf"), language: document.documentElement.lang } });
@@ -77,7 +77,6 @@ export class Live extends EventTarget {
     this.#channel = channel;
     channel.addEventListener("message", ({ detail }) => this.#take(detail));
     channel.addEventListener("link", ({ detail }) => this.#setLink(detail));
-    channel.addEventListener("denied", () => this.#denied());
   }
 
   #wake() {
@@ -96,11 +95,6 @@ export class Live extends EventTarget {
     this.#changed();
   }
 
-  #denied() {
-    this.#setLink("down");
-    this.dispatchEvent(new Event("denied"));
-  }
-
   #setLink(link) {
     if (this.link === link) return;
     this.link = link;
@@ -114,18 +108,8 @@ export class Live extends EventTarget {
 
 /** Show the state of the link where it is not up; a page that is old must not look new. */
 export function showLink(live) {
-  const place = document.getElementById("gl-link");
-  const show = () => {
-    const down = live.link === "down";
-    place.hidden = !down;
-    place.textContent = down ? _("Not connected; what you see may be old. Trying again…") : "";
-    document.body.classList.toggle("gl-stale", down);
-  };
+  const show = () => (live.link === "down" ? lose("live") : find("live"));
   live.addEventListener("link", show);
-  live.addEventListener("denied", () => {
-    place.hidden = false;
-    place.textContent = _("You are logged out. Load this page again.");
-  });
   show();
 }
 

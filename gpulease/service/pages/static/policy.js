@@ -1,8 +1,9 @@
 // The policy editor: check, save as a new version, restore an earlier one.
 import * as api from "./api.js";
-import { alertError, announce, clearAlert, h, onAction, update } from "./dom.js";
+import { alertError, announce, clearAlert, h, onAction, toast, update } from "./dom.js";
 import "./editor.js";
 import { pager } from "./pager.js";
+import { asked, changeList, whatChanges } from "./saving.js";
 import { TimeOuts } from "./timeouts.js";
 import { _, _n } from "./texts.js";
 import { when } from "./words.js";
@@ -18,7 +19,7 @@ let turn = 0; // an older check's answer is not shown
 let conflicting = null; // the version that somebody saved meanwhile
 
 function drawState() {
-  const changed = saved !== null && text.value !== saved.text;
+  const changed = typedIn();
   const pinned = saved?.pinned;
   $("policy-save").disabled = !changed || pinned;
   $("policy-check").disabled = saved === null;
@@ -38,22 +39,15 @@ function findingItem(finding) {
 
 function drawFindings(result) {
   const findings = result.findings ?? [];
-  const changes = [...(result.changes ?? [])];
   const errors = findings.filter((finding) => (finding.level ?? "error") === "error").length;
   const bad = errors > 0;
-  const warned = result.warned ?? 0;
   const verdict = bad
     ? h("p", { class: "text-danger-emphasis" }, _n("{n} error to fix before saving.", "{n} errors to fix before saving.", errors))
-    : h("p", { class: "text-success-emphasis" }, findings.length ? _("It can be saved, but note:") : _("It is valid."));
-  if (warned) changes.unshift(_n("warn {n} running lease now", "warn {n} running leases now", warned));
-  $("policy-findings").replaceChildren(verdict, h("ul", { class: "list-unstyled" }, findings.map(findingItem)));
-  $("policy-findings").append(...changeList(_("Saving it would"), changes), ...changeList(_("What it means, and for whom"), result.effects ?? []));
+    : h("p", { class: "text-success-emphasis" }, findings.length ? _("It can be saved, but note:") : _("Valid."));
+  $("policy-findings").replaceChildren(verdict, h("ul", { class: "list-unstyled" }, findings.map(findingItem)), ...whatChanges(result.changes ?? [], result));
   text.mark(findings);
   return !bad;
 }
-
-const changeList = (title, changes) =>
-  changes.length ? [h("h3", { class: "h6" }, title), h("ul", {}, changes.map((change) => h("li", {}, change)))] : [];
 
 /** What a save did, in place of what it would do. */
 function drawSaved(changes) {
@@ -100,18 +94,28 @@ async function drawConflict() {
 
 const check = () => attempt(async () => drawFindings(await api.post("policy/check", { text: text.value })));
 
+/** Put a text into force once the person has seen what it changes; whether it was. */
+async function putInForce(wanted, heading, submit, lost) {
+  const checked = await api.post("policy/check", { text: wanted });
+  if (!drawFindings(checked)) {
+    text.value = wanted; // where the lines are that it names
+    return false;
+  }
+  const changes = checked.changes ?? [];
+  if (!(await asked({ heading, submit, about: whatChanges(changes, checked), lost }))) return false;
+  take(await api.put("policy", { text: wanted, base_version: saved.version }));
+  drawSaved(changes);
+  toast(_("Saved as version {version}; it is in force now.", saved));
+  await readVersions(0);
+  await outs.read();
+  return true;
+}
+
 async function save(event) {
   event.preventDefault();
   $("policy-save").disabled = true;
-  await attempt(async () => {
-    const checked = await api.post("policy/check", { text: text.value });
-    if (!drawFindings(checked)) return;
-    take(await api.put("policy", { text: text.value, base_version: saved.version }));
-    drawSaved(checked.changes ?? []);
-    announce(_("Saved as version {version}; it is in force now.", saved));
-    await readVersions(0);
-    await outs.read();
-  });
+  const lost = outs.changed ? _("The time-outs that you changed in the form above are dropped.") : "";
+  await attempt(() => putInForce(text.value, _("Save this policy?"), _("Save"), lost));
   drawState();
 }
 
@@ -140,15 +144,16 @@ async function readVersions(offset = versions.offset) {
   update($("policy-versions"), h("ul", { class: "list-group" }, versions.items.map(versionItem)), pager(versions, SIZE));
 }
 
-// Restoring puts the old text into the editor; it counts only when it is saved, as a new version.
+/** Make an earlier text the newest version. */
 const restore = (version) =>
   attempt(async () => {
-    text.value = (await api.get(`policy/versions/${version}`)).text;
-    drawState();
-    await check();
-    $("policy-state").textContent = _("version {version} is in the editor; save to put it in force", { version });
-    $("policy-save").focus();
+    const { text: earlier } = await api.get(`policy/versions/${version}`);
+    const lost = typedIn() || outs.changed ? _("What you changed here and did not save is dropped.") : "";
+    const done = await putInForce(earlier, _("Restore version {version}?", { version }), _("Restore"), lost);
+    if (!done) await check(); // of what is in the editor
   });
+
+const typedIn = () => saved !== null && text.value !== saved.text;
 
 // Checked while one types, so that what is wrong is marked where it stands.
 async function whileTyping() {
@@ -185,9 +190,9 @@ onAction(document.body, (action, target) => {
   if (action === "page") attempt(() => readVersions(Number(target.dataset.offset)));
 });
 window.addEventListener("beforeunload", (event) => {
-  if (saved && text.value !== saved.text) event.preventDefault();
+  if (typedIn() || outs.changed) event.preventDefault();
 });
-const outs = new TimeOuts($("outs"), (policy) => {
+const outs = new TimeOuts($("outs"), () => (typedIn() ? _("What you typed in the document below is dropped.") : ""), (policy) => {
   take(policy);
   attempt(() => readVersions(0));
 });

@@ -9,6 +9,7 @@ const KINDS = [
   ["all", _("All")],
   ["has", _("With a GPU")],
   ["waits", _("Waiting")],
+  ["had", _("Had one")],
   ["none", _("None yet")],
 ];
 
@@ -18,9 +19,9 @@ export function roster(members, leases) {
   for (const lease of leases) mine.get(lease.user)?.push(lease);
   return [...mine].map(([name, all]) => {
     const live = all.filter((lease) => lease.state !== "ended");
-    const kind = live.some((lease) => HAS.has(lease.state)) ? "has" : live.length ? "waits" : "none";
     const [ended] = all.filter((lease) => lease.end && lease.active_since).sort((a, b) => (a.end.at < b.end.at ? 1 : -1));
-    return { name, kind, leases: live, ended };
+    const now = live.some((lease) => HAS.has(lease.state)) ? "has" : live.length ? "waits" : null;
+    return { name, kind: now ?? (ended ? "had" : "none"), leases: live, ended };
   });
 }
 
@@ -54,7 +55,7 @@ const endButton = (lease) =>
   h("button", { type: "button", class: "btn btn-sm btn-outline-danger", "data-action": "open-end", "data-id": lease.id, "data-key": `end-${lease.id}`, "aria-label": _("End the lease of {user}", lease), disabled: lease.state === "draining" }, _("End…"));
 
 function noneCells(entry, now) {
-  const had = entry.ended ? _("had one until {time} ago", { time: duration(-secondsUntil(entry.ended.end.at, now)) }) : _("has not come yet");
+  const had = entry.ended ? _("had a GPU until {time} ago", { time: duration(-secondsUntil(entry.ended.end.at, now)) }) : _("has had no GPU yet");
   return [cellOf("none", _("GPU"), "-"), cell(_("State"), h("span", { class: "badge text-bg-light border" }, _("None"))), cellOf("none", _("How long"), "-"), cellOf("none", _("Use"), "-"), cellOf("details", _("Details"), h("span", { class: "text-body-secondary" }, had)), h("td", {})];
 }
 
@@ -64,7 +65,7 @@ function rows(entry, now) {
   return entry.leases.map((lease) => h("tr", { "data-key": lease.id, "data-kind": entry.kind, "data-state": lease.state }, who(null), leaseCells(lease, now)));
 }
 
-const ORDER = { waits: 0, has: 1, none: 2 };
+const ORDER = { waits: 0, has: 1, had: 2, none: 2 };
 
 /** The table; `chosen` is one of the kinds. */
 export function rosterTable(entries, chosen, now) {

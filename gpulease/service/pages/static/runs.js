@@ -3,12 +3,15 @@ import * as api from "./api.js";
 import { alertError, announce, h, meta, update } from "./dom.js";
 import { pager } from "./pager.js";
 import { _ } from "./texts.js";
-import { when } from "./words.js";
+import { localTimes, when } from "./words.js";
 
 const PAGE = 5;
 const EVERY = 60_000; // ms
 const WHILE_ONE_GOES_ON = 5_000; // ms
-const STATES = { waiting: _("Waiting"), starting: _("Starting"), running: _("Running"), succeeded: _("Done"), failed: _("Failed"), cancelled: _("Cancelled"), skipped: _("Skipped") };
+const STATES = { waiting: _("Waiting"), starting: _("Starting"), running: _("Running"), succeeded: _("Finished"), failed: _("Failed"), cancelled: _("Cancelled"), skipped: _("Skipped") };
+
+/** How far one came that has ended. */
+const cellsOf = ({ outcome, cells, done }) => (outcome && outcome !== "succeeded" && cells ? _("{done} of {cells} cells ran.", { done, cells }) : "");
 
 /** Keep `list` showing them, and `section` hidden while there is none. */
 export class Runs {
@@ -27,7 +30,7 @@ export class Runs {
       this.draw();
     } catch (error) {
       if (!(error instanceof api.Refusal)) throw error;
-      if (error.status) alertError(error); // that the service is away is said at the bottom
+      alertError(error);
     }
     const soon = this.items.some((run) => run.state !== "ended");
     this.timer = setTimeout(() => document.hidden || this.read(), soon ? WHILE_ONE_GOES_ON : EVERY);
@@ -81,8 +84,8 @@ export class Runs {
       h("strong", {}, name),
       h("span", { class: "badge gl-run-state", "data-state": run.outcome ?? run.state }, STATES[run.outcome ?? run.state]),
       h("span", { class: "gl-history-when" }, when(run.ended ?? run.started ?? run.created)),
-      run.state === "running" && run.cells ? h("progress", { class: "gl-meter", max: run.cells, value: run.done, "aria-label": _("Cells of {name} that are done", { name }) }) : null,
-      h("span", { class: "gl-run-words" }, [run.sentence, run.gpu].filter(Boolean).join(" ")),
+      run.cells ? h("progress", { class: "gl-meter", max: run.cells, value: run.done, "aria-label": _("Cells of {name} that ran", { name }) }) : null,
+      h("span", { class: "gl-run-words" }, [cellsOf(run), run.sentence, run.gpu && localTimes(run.gpu)].filter(Boolean).join(" ")),
       h("span", { class: "gl-actions" }, this.#result(run), button("run-log", _("Log"), _("Log of {name}", { name })), run.state === "ended" ? null : button("run-cancel", _("Cancel"), _("Cancel {name}", { name }))),
       log ? h("ol", { class: "gl-run-log" }, log.map((each) => h("li", {}, `${when(each.at)} ${each.sentence} ${each.note}`))) : null,
     );

@@ -6,7 +6,7 @@ import { duration } from "./words.js";
 import { span } from "./zones.js";
 
 const $ = (id) => document.getElementById(`session-${id}`);
-const STATES = { coming: _("To come"), lead: _("GPUs are being made available"), open: _("Open now"), over: _("Over") };
+const STATES = { coming: _("Upcoming"), lead: _("GPUs are being made available"), open: _("In progress"), over: _("Over") };
 const EXTENSIONS = [15, 30, 60]; // minutes
 
 export class Session {
@@ -21,7 +21,7 @@ export class Session {
     this.of = reservation;
     this.window = window_;
     this.came = null;
-    this.asked = null; // the action that a second click confirms
+    this.asked = null; // the action that is asked about
     $("ask").textContent = "";
     this.#draw();
     $("dialog").showModal();
@@ -40,6 +40,7 @@ export class Session {
   #draw() {
     this.#drawAbout();
     update($("actions"), this.of.manages ? this.#actions() : null);
+    update($("confirm"), this.asked ? this.#confirm() : null);
     update($("came"), this.came);
   }
 
@@ -51,37 +52,47 @@ export class Session {
     update(
       $("about"),
       h("p", { class: "gl-sentence" }, span(one.local_start, one.local_end), h("span", { class: "text-body-secondary" }, ` (${of.zone})`)),
-      h("dl", { class: "gl-facts" }, fact(_("State"), STATES[one.state]), fact(_("Seats"), `${one.seats} × ${of.gpu_class}`, one.seats < one.reserved ? _(", {n} reserved", { n: one.reserved }) : ""), held ? fact(_("Taken"), _("{n} of {total}", { n: one.claimed, total: one.seats })) : null, one.first_gpus && one.state === "lead" ? fact(_("First GPU"), one.first_gpus.slice(11, 16)) : null, fact(_("Windows to come"), of.windows_ahead), of.exam ? fact(_("Exam"), _("no GPU is taken away")) : null, of.image ? fact(_("Image"), h("code", { class: "text-break" }, of.image)) : null),
+      h("dl", { class: "gl-facts" }, fact(_("State"), STATES[one.state]), fact(_("Seats"), `${one.seats} × ${of.gpu_class}`, one.seats < one.reserved ? _(", {n} reserved", { n: one.reserved }) : ""), held ? fact(_("Taken"), _("{n} of {total}", { n: one.claimed, total: one.seats })) : null, one.first_gpus && one.state === "lead" ? fact(_("First GPU"), one.first_gpus.slice(11, 16)) : null, fact(_("Upcoming sessions"), of.windows_ahead), of.exam ? fact(_("Exam"), _("no GPU is taken away")) : null, of.image ? fact(_("Image"), h("code", { class: "text-break" }, of.image)) : null),
       of.manages ? h("dl", { class: "gl-facts" }, people(of).map(([name, value]) => fact(name, value))) : null,
     );
   }
 
   #actions() {
     const { of, window: one } = this;
-    const button = (action, text, more = {}) => h("button", { type: "button", class: "btn btn-outline-contrast", "data-action": action, "data-key": `${action}-${more["data-minutes"] ?? ""}`, ...more }, action === this.asked ? _("Yes, do it") : text);
+    const button = (action, text, more = {}) => h("button", { type: "button", class: "btn btn-outline-contrast", "data-action": action, "data-key": `${action}-${more["data-minutes"] ?? ""}`, disabled: this.asked !== null, ...more }, text);
     const open = one.state === "open";
     const series = of.windows_ahead > 1;
     return [
       open ? EXTENSIONS.map((minutes) => button("extend", _("Extend {n} min", { n: minutes }), { "data-minutes": minutes })) : null,
-      open ? button("end-now", _("End it now")) : null,
-      ["coming", "lead"].includes(one.state) && series ? button("cancel-one", _("Cancel this one")) : null,
+      open ? button("end-now", _("End now")) : null,
+      ["coming", "lead"].includes(one.state) && series ? button("cancel-one", _("Cancel this session")) : null,
       button("edit", series ? _("Change the series…") : _("Change…")),
       button("copy", _("Copy…")),
       of.windows_ahead ? button("cancel", series ? _("Cancel the series") : _("Cancel"), { class: "btn btn-outline-danger" }) : null,
     ];
   }
 
-  #act(action, target) {
+  /** The answers to what is asked: below the buttons, so that a second click in one place does nothing. */
+  #confirm() {
+    const series = this.of.windows_ahead > 1;
+    const words = { cancel: series ? _("Cancel the series") : _("Cancel this reservation"), "end-now": _("End now"), "cancel-one": _("Cancel this session") };
+    const button = (action, style, text) => h("button", { type: "button", class: `btn ${style}`, "data-action": action, "data-key": action }, text);
+    return [button("stay", "btn-outline-contrast", _("Keep it")), button("confirm", "btn-danger", words[this.asked])];
+  }
+
+  #ask(action, question) {
+    this.asked = action;
+    $("ask").textContent = question;
+    this.#draw();
+    if (action) $("confirm").firstElementChild.focus();
+  }
+
+  #act(chosen, target) {
     const { of, window: one } = this;
-    const asks = { cancel: _("Cancel {name}? Its GPUs go to others.", of), "end-now": _("End {name} now? Its GPUs go to others.", of), "cancel-one": _("Cancel this window? Its GPUs go to others.") };
-    if (asks[action] && action !== this.asked) {
-      // A second click on the same button: no dialog over a dialog.
-      this.asked = action;
-      this.#draw();
-      announce(asks[action]);
-      $("ask").textContent = asks[action];
-      return;
-    }
+    const asks = { cancel: _("Cancel {name}? Its GPUs go to others.", of), "end-now": _("End {name} now? Its GPUs go to others.", of), "cancel-one": _("Cancel this session? Its GPUs go to others.") };
+    if (asks[chosen]) return this.#ask(chosen, asks[chosen]);
+    if (chosen === "stay") return this.#ask(null, "");
+    const action = chosen === "confirm" ? this.asked : chosen;
     if (action === "edit") this.#leave(() => this.edit(of));
     if (action === "copy") this.#leave(() => this.copy(of, one));
     if (action === "extend") this.#patch({ at: one.at, end: later(one.local_end, Number(target.dataset.minutes)) });
@@ -100,8 +111,7 @@ export class Session {
   }
 
   async #do(work) {
-    $("ask").textContent = "";
-    this.asked = null;
+    this.#ask(null, "");
     try {
       await work();
       clearAlert();
@@ -135,7 +145,7 @@ function people({ group, named = [], extra_time: extra = {}, managers = [], cont
   return [
     [_("Only for"), named.join(", ") || _("everybody in {group}", { group })],
     [_("Extra time"), times.join(", ")],
-    [_("May change it"), managers.join(", ")],
+    [_("Co-managers"), managers.join(", ")],
     [_("Mail is sent to"), contact.join(", ")],
     [_("Idle time-out"), idle === null || idle === undefined ? "" : duration(idle)],
   ].filter(([, value]) => value);
@@ -149,7 +159,7 @@ function attendance(rows, address) {
   return [
     h("h3", { class: "h6 mt-3" }, _("{n} came", { n: came.length })),
     rows.length ? h("table", { class: "table table-sm" }, h("thead", {}, h("tr", {}, [_("Who"), _("Came"), _("Had a GPU"), _("Busy")].map((name) => h("th", { scope: "col" }, name)))), h("tbody", {}, rows.map(line))) : null,
-    h("a", { href: address, download: "attendance.csv" }, _("All windows as CSV")),
+    h("a", { href: address, download: "attendance.csv" }, _("All sessions as CSV")),
   ];
 }
 

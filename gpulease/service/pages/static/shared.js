@@ -16,10 +16,6 @@ function start({ prefix, token, language }) {
     tell({ said: detail });
   });
   channel.addEventListener("link", ({ detail }) => tell({ link: detail }));
-  channel.addEventListener("denied", () => {
-    stop(); // whoever logs in again says hello with another token
-    tell({ denied: true });
-  });
 }
 
 function stop() {

@@ -4,33 +4,39 @@ import { cell, cellOf, h } from "./dom.js";
 import { sentenceOf, simulatedBadge, since, stateBadge, theirEndWord, useMeter, verdictBadge } from "./lease.js";
 import { pager } from "./pager.js";
 import { freeWords } from "./ask.js";
-import { _ } from "./texts.js";
+import { _, _n } from "./texts.js";
 import { bytes, duration, percent, theirServer, when } from "./words.js";
 
 const ORDER = { queued: 0, warned: 1, draining: 2, starting: 3, active: 4 };
 
 const head = (names) => h("thead", {}, h("tr", {}, names.map((name) => h("th", { scope: "col" }, name))));
 
-/** What is on offer and how much of it is taken. */
+/** What is on offer and how much of it is taken: a card for each pool, whose classes share its devices. */
 export function classesOverview(classes) {
-  return h(
-    "ul",
-    { class: "gl-overview" },
-    classes.map((item) =>
-      h(
-        "li",
-        { class: "card", "data-key": item.name },
-        h(
-          "div",
-          { class: "card-body" },
-          h("strong", {}, item.title || item.name),
-          item.simulated ? [" ", simulatedBadge()] : null,
-          h("div", { class: "gl-big" }, _("{n} of {total}", { n: item.total - item.free, total: item.total }), h("span", {}, ` ${_("in use")}`)),
-          h("div", { class: "text-body-secondary" }, [bytes(item.memory), freeWords(item)].filter(Boolean).join(" · ")),
-        ),
-      ),
-    ),
-  );
+  const pools = new Map(classes.map((item) => [item.pool ?? item.name, []]));
+  for (const item of classes) pools.get(item.pool ?? item.name).push(item);
+  return h("ul", { class: "gl-overview" }, [...pools].map(([pool, items]) => h("li", { class: "card", "data-key": pool }, h("div", { class: "card-body" }, ofPool(items)))));
+}
+
+/** One class, or one number for several that can have every device of their pool; else a line for each. */
+function ofPool(items) {
+  const [first, ...others] = items;
+  const alike = others.every((item) => item.total === first.total && item.free === first.free);
+  const title = (item) => [h("strong", {}, item.title || item.name), item.memory ? h("span", { class: "text-body-secondary" }, ` · ${bytes(item.memory)}`) : null];
+  const used = (item) => _("{n} of {total}", { n: item.total - item.free, total: item.total });
+  const badge = first.simulated ? [" ", simulatedBadge()] : null;
+  const waiting = (item) => (item.queued ? _n("{n} waiting", "{n} waiting", item.queued) : "");
+  if (!alike) {
+    const line = (item) => h("div", { "data-key": item.name }, title(item), h("div", { class: "text-body-secondary" }, [_("{used} in use", { used: used(item) }), waiting(item)].filter(Boolean).join(" · ")));
+    return [items.map(line), h("div", { class: "gl-small" }, _("These classes share GPUs."), badge)];
+  }
+  const each = others.length ? items.map((item) => h("div", { "data-key": item.name }, title(item), waiting(item) ? ` · ${waiting(item)}` : "")) : [title(first)];
+  return [
+    each,
+    badge,
+    h("div", { class: "gl-big" }, used(first), h("span", {}, ` ${_("in use")}`)),
+    h("div", { class: "text-body-secondary" }, [others.length ? _("{free} of {total} available", first) : freeWords(first), others.length ? _("shared by these classes") : ""].filter(Boolean).join(" · ")),
+  ];
 }
 
 /** Queue first (in its order), then what is about to leave, then the rest by who holds longest. */

@@ -1,7 +1,8 @@
 // Time-outs as a form: what each means, its bounds and default, and what a change would do at once.
 import * as api from "./api.js";
-import { announce, h, update } from "./dom.js";
+import { alertError, announce, h, toast, update } from "./dom.js";
 import { Replay } from "./replay.js";
+import { asked, whatChanges } from "./saving.js";
 import { _, _n } from "./texts.js";
 import { duration } from "./words.js";
 
@@ -10,23 +11,24 @@ const UNITS = [["d", 86400, _("days")], ["h", 3600, _("hours")], ["m", 60, _("mi
 const FIRST = ["idle", "idle_under_pressure", "warning", "keep", "keeps", "hard_length"];
 const TEXTS = {
   idle: [_("Idle"), _("A GPU that nothing has used for this long is released, after the warning.")],
-  idle_under_pressure: [_("Idle while others wait"), _("The same while somebody waits for such a GPU. Never longer than Idle.")],
+  idle_under_pressure: [_("Idle while others wait"), _("The same while somebody waits for such a GPU.")],
   warning: [_("Warning"), _("How long before the release the holder is told and can press Keep.")],
   keep: [_("Keep lasts"), _("How long one press of Keep protects an idle GPU.")],
-  keeps: [_("Keeps in a row"), _("How often Keep may be pressed before the GPU is used again.")],
+  keeps: [_("Max. extensions"), _("How often Keep may be pressed before the GPU is used again.")],
   hard_length: [_("Longest lease"), _("A lease ends after this time, used or not.")],
   quiet: [_("Quiet"), _("A GPU that rests for this long while a cell runs is released as well.")],
   warm_up: [_("Warm-up"), _("At the start of a lease nothing counts as idle for this long.")],
   claim: [_("Claim"), _("A GPU that nobody came for within this time goes to the next person.")],
   drain_max: [_("Saving variables"), _("The longest that this may take at the end of a lease.")],
   interrupt_grace: [_("Interrupt"), _("How long a cell that still runs has to stop.")],
-  minimum_runtime: [_("Protected at first"), _("For this long others' guarantees cannot end a new lease.")],
+  minimum_runtime: [_("Minimum run time"), _("For this long others' guarantees cannot end a new lease.")],
   start_max: [_("Start"), _("A start that takes longer counts as failed.")],
   unknown_hold: [_("No data"), _("How long a GPU stays with its holder without any data on its use.")],
-  busy_max: [_("Busy by the notebook's word"), _("A GPU that only the notebook calls busy for this long counts as quiet.")],
-  wait: [_("A cell waits"), _("How long a GPU cell waits for a GPU unless it says otherwise.")],
+  busy_max: [_("Unverified activity limit"), _("A GPU that only the notebook calls busy for this long counts as quiet.")],
+  wait: [_("Queue time-out"), _("How long a GPU cell waits for a GPU unless it says otherwise.")],
 };
 
+const titleOf = (name) => TEXTS[name]?.[0] ?? name;
 const long = (seconds) => (seconds >= 2 * 86400 && seconds % 86400 === 0 ? _n("{n} day", "{n} days", seconds / 86400) : duration(seconds));
 
 /** The largest unit that says a duration in a whole number: 5400 s is 90 minutes. */
@@ -47,15 +49,20 @@ function steps(item) {
 const nearest = (values, wanted) => values.reduce((best, each, index) => (Math.abs(each - wanted) < Math.abs(values[best] - wanted) ? index : best), 0);
 
 export class TimeOuts {
-  /** `place` gets the form; `saved(policy)` is called after a save. */
-  constructor(place, saved) {
-    Object.assign(this, { place, saved, items: [], version: 0, pinned: false, asked: 0, checked: null });
+  /** `place` gets the form; `lost()` says what a save drops beside it; `saved(policy)` is called after one. */
+  constructor(place, lost, saved) {
+    Object.assign(this, { place, lost, saved, items: [], version: 0, pinned: false, asked: 0, checked: null });
     place.addEventListener("input", (event) => {
-      this.#slide(event.target);
+      this.#lower(this.#slide(event.target));
       this.#soon();
     });
     place.addEventListener("submit", (event) => this.#save(event));
     place.addEventListener("click", (event) => this.#choose(event.target.closest("[data-choice]")?.dataset.choice));
+  }
+
+  /** Whether the form says anything that is not in force. */
+  get changed() {
+    return this.items.length > 0 && Object.keys(this.#values()).length > 0;
   }
 
   async read() {
@@ -81,10 +88,11 @@ export class TimeOuts {
 
   #field(item) {
     const id = `out-${item.name}`;
-    const [title, help] = TEXTS[item.name] ?? [item.name, ""];
+    const [title, help] = [titleOf(item.name), TEXTS[item.name]?.[1] ?? ""];
     const [number, unit] = item.counted ? [item.value, ""] : inUnits(item.value);
     const say = (value) => (item.counted ? value : long(value));
-    const bounds = _("Default {value}; {least} to {most}.", { value: say(item.default), least: say(item.least), most: say(item.most) });
+    const within = { value: say(item.default), least: say(item.least), most: say(item.most) };
+    const bounds = item.below ? _("Default {value}; {least} to {most}, never longer than {other}.", { ...within, other: titleOf(item.below) }) : _("Default {value}; {least} to {most}.", within);
     return h(
       "div",
       { class: "gl-out" },
@@ -100,30 +108,59 @@ export class TimeOuts {
     );
   }
 
-  /** A slider and its field follow each other. */
+  #parts(item) {
+    return ["", "-unit", "-slider"].map((part) => this.place.querySelector(`#out-${item.name}${part}`));
+  }
+
+  /** What the form says of one, in seconds or as a number. */
+  #valueOf(item) {
+    const [field, unit] = this.#parts(item);
+    return Number(field.value) * (UNITS.find(([each]) => each === unit?.value)?.[1] ?? 1);
+  }
+
+  #put(item, value) {
+    const [field, unit] = this.#parts(item);
+    const [number, chosen] = item.counted ? [value, ""] : inUnits(value);
+    field.value = number;
+    if (unit) unit.value = chosen;
+  }
+
+  /** A slider and its field follow each other; returns whose they are. */
   #slide(target) {
     const item = this.items.find((each) => target.id.startsWith(`out-${each.name}`) && target.id.slice(4 + each.name.length).match(/^(-slider|-unit)?$/));
-    if (!item) return;
-    const [field, unit, slider] = ["", "-unit", "-slider"].map((part) => this.place.querySelector(`#out-${item.name}${part}`));
-    const size = () => UNITS.find(([each]) => each === unit?.value)?.[1] ?? 1;
-    if (target === slider) {
-      const [number, chosen] = item.counted ? [steps(item)[slider.value], ""] : inUnits(steps(item)[slider.value]);
-      field.value = number;
-      if (unit) unit.value = chosen;
-    } else {
-      slider.value = nearest(steps(item), Number(field.value) * size());
-    }
+    if (!item) return null;
+    const [field, unit, slider] = this.#parts(item);
+    if (target === slider) this.#put(item, steps(item)[slider.value]);
+    else slider.value = nearest(steps(item), this.#valueOf(item));
     slider.setAttribute("aria-valuetext", `${field.value} ${unit?.selectedOptions[0].textContent ?? ""}`.trim());
+    return item;
+  }
+
+  /** Take along those that are never longer than `item`. */
+  #lower(item) {
+    const most = item && this.#valueOf(item);
+    if (!item || most < item.least) return;
+    for (const other of this.items) {
+      if (other.below !== item.name || this.#valueOf(other) <= most) continue;
+      this.#put(other, most);
+      this.#slide(this.#parts(other)[0]);
+    }
+  }
+
+  /** What is longer than what it may never be longer than. */
+  #tooLong() {
+    return this.items
+      .map((item) => [item, this.items.find((each) => each.name === item.below)])
+      .filter(([item, other]) => other && this.#valueOf(item) > this.#valueOf(other))
+      .map(([item, other]) => ({ sentence: _("{title} must not be longer than {other}.", { title: titleOf(item.name), other: titleOf(other.name) }), next_step: _("{other} is {time}.", { other: titleOf(other.name), time: long(this.#valueOf(other)) }) }));
   }
 
   /** What the form says now, of those that differ from what is in force, as the document writes it. */
   #values() {
     const found = {};
     for (const item of this.items) {
-      const field = this.place.querySelector(`#out-${item.name}`);
-      const unit = this.place.querySelector(`#out-${item.name}-unit`)?.value ?? "";
-      const size = UNITS.find(([each]) => each === unit)?.[1] ?? 1;
-      if (field.value !== "" && Number(field.value) * size !== item.value) found[item.name] = `${Number(field.value)}${unit}`;
+      const [field, unit] = this.#parts(item);
+      if (field.value !== "" && this.#valueOf(item) !== item.value) found[item.name] = `${Number(field.value)}${unit?.value ?? ""}`;
     }
     return found;
   }
@@ -138,6 +175,12 @@ export class TimeOuts {
     const values = this.#values();
     if (!Object.keys(values).length) {
       this.checked = null;
+      this.#say();
+      return;
+    }
+    const tooLong = this.#tooLong();
+    if (tooLong.length) {
+      this.checked = { valid: false, findings: tooLong, changes: [] };
       this.#say();
       return;
     }
@@ -170,7 +213,7 @@ export class TimeOuts {
       place,
       checked.valid ? h("p", { class: "mb-1" }, h("strong", { id: "outs-warned" }, effect)) : null,
       checked.findings.map((finding) => h("p", { class: "mb-1" }, finding.sentence, " ", finding.next_step)),
-      h("ul", { class: "mb-0" }, checked.changes.map((change) => h("li", {}, change))),
+      checked.valid ? h("ul", { class: "mb-0" }, this.#changes().map((change) => h("li", {}, change))) : null,
     );
     announce(checked.valid ? effect : checked.findings[0].sentence);
   }
@@ -178,17 +221,27 @@ export class TimeOuts {
   async #save(event) {
     event.preventDefault();
     if (!this.checked?.valid) return;
+    const { checked } = this;
     const values = this.#values();
+    const about = whatChanges(this.#changes(), checked);
+    if (!(await asked({ heading: _("Save these time-outs?"), submit: _("Save"), about, lost: this.lost() }))) return;
     try {
-      const policy = await api.put("policy", { text: this.checked.text, base_version: this.version });
-      announce(_("Saved as version {version}.", policy));
+      const policy = await api.put("policy", { text: checked.text, base_version: this.version });
+      toast(_("Saved as version {version}; it is in force now.", policy));
       await this.read();
       this.saved(policy);
     } catch (error) {
       if (!(error instanceof api.Refusal)) throw error;
-      if (error.reason !== "policy_changed") throw error;
-      await this.#conflict(values);
+      if (error.reason === "policy_changed") await this.#conflict(values);
+      else alertError(error);
     }
+  }
+
+  /** "Idle: 1 min → 1 s", for each that differs from what is in force. */
+  #changes() {
+    const say = (item, value) => (item.counted ? value : long(value));
+    const differs = this.items.filter((item) => item.name in this.#values());
+    return differs.map((item) => `${titleOf(item.name)}: ${say(item, item.value)} → ${say(item, this.#valueOf(item))}`);
   }
 
   /** Somebody saved meanwhile: both sides, and the edit is kept. */
@@ -212,7 +265,7 @@ export class TimeOuts {
         "table",
         { class: "table table-sm mb-2" },
         h("thead", {}, h("tr", {}, [_("Time-out"), _("Before"), _("Theirs"), _("Yours")].map((name) => h("th", { scope: "col" }, name)))),
-        h("tbody", {}, mine.map(([name, before, value]) => h("tr", {}, h("td", {}, TEXTS[name]?.[0] ?? name), h("td", {}, say(now(name), before)), h("td", {}, say(now(name), now(name).value)), h("td", {}, value)))),
+        h("tbody", {}, mine.map(([name, before, value]) => h("tr", {}, h("td", {}, titleOf(name)), h("td", {}, say(now(name), before)), h("td", {}, say(now(name), now(name).value)), h("td", {}, value)))),
       ),
       h("button", { type: "button", class: "btn btn-sm btn-outline-contrast", "data-choice": "undo" }, _("Take theirs")),
     );

@@ -1,8 +1,7 @@
 // What was used, by project and person.  Makes markup only.
 import { cell, h, meta } from "./dom.js";
-import { _, locale } from "./texts.js";
-
-const hours = (value) => value.toLocaleString(locale, { maximumFractionDigits: 1 });
+import { _ } from "./texts.js";
+import { hours } from "./words.js";
 
 /** Rows of the service's usage by project, the most used first, with a bar each. */
 export function usageTable(rows) {
@@ -19,7 +18,7 @@ export function usageTable(rows) {
       cell(_("Device hours"), hours(row.hours)),
       cell("", h("progress", { class: "gl-meter", max: most, value: row.gpu_hours, "aria-label": _("Share of {project}", { project: row.project || _("no project") }) })),
     );
-  const heads = [_("Project"), _("GPU-hours at the class's price"), _("Device hours")];
+  const heads = [_("Project"), _("Charged GPU-hours"), _("Device hours")];
   return [
     h("table", { class: "table gl-table", "data-key": "table" }, h("caption", { class: "visually-hidden" }, _("Used by project")), h("thead", {}, h("tr", {}, heads.map((name) => h("th", { scope: "col" }, name)), h("th", { scope: "col" }, h("span", { class: "visually-hidden" }, _("Share"))))), h("tbody", {}, sorted.map(line))),
     link,

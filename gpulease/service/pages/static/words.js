@@ -42,6 +42,9 @@ export function bytes(size) {
 
 export const percent = (share) => (share === null || share === undefined ? _("no data") : `${Math.round(share * 100)} %`);
 
+/** GPU-hours: of less than one, two digits, for a quarter is not none. */
+export const hours = (value) => value.toLocaleString(locale, { maximumFractionDigits: Math.abs(value) < 1 ? 2 : 1 });
+
 export const secondsUntil = (iso, now) => (Date.parse(iso) - now) / 1000;
 
 /** Local date and time, short. */
