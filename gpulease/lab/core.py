@@ -32,7 +32,7 @@ _REPORT_SECONDS = 1.0
 _LOOK_SECONDS = 30.0
 _ENGLISH = "en"  # what the service speaks where nobody says another language
 #: What is passed on as it is.  The front end lists a person's newest leases, what is reserved next
-#: for their groups, and what is left of their budgets; a kernel submits a whole notebook.
+#: for their groups, and what is left of their budgets.  Both it and a kernel submit a notebook.
 _CALLS = {
     "history": ("GET", "leases?mine=1&limit=20"),
     "reservations": ("GET", "reservations?limit=10"),

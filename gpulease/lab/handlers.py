@@ -10,6 +10,7 @@ import json
 import os
 import re
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -179,6 +180,18 @@ class ProjectsHandler(_Handler):
         self.finish(json.dumps(await self.core.call("", "projects", {})))
 
 
+class RunsHandler(_Handler):
+    """POST runs a whole notebook in the background."""
+
+    @web.authenticated
+    async def post(self) -> None:
+        """Submit the notebook at ``path``, which begins at the server's root directory."""
+        path = str(self.body().get("path", "")).lstrip("/")
+        notebook = Path(self.contents_manager.root_dir, path)
+        self.set_status(201)
+        self.finish(json.dumps(await self.core.call("", "submit", {"notebook": str(notebook)})))
+
+
 _LEASE = r"/gpulease/api/leases/([\w-]+)"
 HANDLERS: list[tuple[str, type[_Handler]]] = [
     (r"/gpulease/api/status", StatusHandler),
@@ -186,6 +199,7 @@ HANDLERS: list[tuple[str, type[_Handler]]] = [
     (r"/gpulease/api/history", HistoryHandler),
     (r"/gpulease/api/projects", ProjectsHandler),
     (r"/gpulease/api/reservations", ReservationsHandler),
+    (r"/gpulease/api/runs", RunsHandler),
     (_LEASE, LeaseHandler),
     (rf"{_LEASE}/keep", KeepHandler),
     (rf"{_LEASE}/upgrade", UpgradeHandler),

@@ -1,6 +1,7 @@
 // What a person can do with a GPU here: ask, keep, return, run cells on it.
 
 import { Dialog, Notification, showDialog } from '@jupyterlab/apputils';
+import { PathExt } from '@jupyterlab/coreutils';
 import { NotebookPanel } from '@jupyterlab/notebook';
 import { Kernel, KernelMessage } from '@jupyterlab/services';
 import { TranslationBundle } from '@jupyterlab/translation';
@@ -10,7 +11,7 @@ import type { ILeases } from './leases';
 import type { INotebooks, NotebookLink } from './notebooks';
 import type { Options } from './options';
 import type { ILease } from './wire';
-import { here } from './words';
+import { Why } from './why';
 
 export class Actions {
   constructor(
@@ -82,20 +83,37 @@ export class Actions {
     }
   }
 
-  async why(lease = this.lease()): Promise<void> {
+  /** Run the whole notebook in a server of its own; that reads the file, so it is saved first. */
+  async runInBackground(panel = this.panel): Promise<void> {
+    if (panel === null) {
+      return;
+    }
     const { trans } = this;
-    const body =
-      lease === null
-        ? trans.__(
-            'You have no GPU. A GPU comes to this notebook when you ask for one.'
-          )
-        : here(
-            [lease.sentence, lease.next_step].filter(Boolean).join('\n\n'),
-            this.leases.now()
-          );
+    const { api, page } = this.leases;
+    const { context } = panel;
+    await context.save();
+    await this.attempt(async () => {
+      const { result } = await api.submit(context.localPath);
+      const show = {
+        label: trans.__('Background runs'),
+        callback: () => void window.open(page, '_blank', 'noopener')
+      };
+      Notification.success(
+        trans.__(
+          '%1 runs in the background. Its output will be in %2.',
+          PathExt.basename(context.localPath),
+          PathExt.basename(result)
+        ),
+        { autoClose: 30_000, actions: page ? [show] : [] }
+      );
+    });
+  }
+
+  async why(): Promise<void> {
+    const { leases, trans } = this;
     await showDialog({
       title: trans.__('Your GPU'),
-      body,
+      body: new Why(() => this.lease(), leases, trans),
       buttons: [Dialog.okButton({ label: trans.__('Close') })]
     });
   }

@@ -3,7 +3,7 @@
 import { URLExt } from '@jupyterlab/coreutils';
 import { ServerConnection } from '@jupyterlab/services';
 
-import type { ILease, IProject, IReservation, IStatus } from './wire';
+import type { ILease, IProject, IReservation, IRun, IStatus } from './wire';
 
 /** A refusal: a sentence and what to do next (RFC 9457). */
 export class Problem extends Error {
@@ -80,6 +80,11 @@ export class Api {
   async projects(): Promise<IProject[]> {
     const found = await this.call<{ items: IProject[] }>('GET', 'projects');
     return found.items.filter(each => each.mine);
+  }
+
+  /** Run a whole notebook in the background; `path` begins at the server's root. */
+  async submit(path: string): Promise<IRun> {
+    return (await this.call<{ items: IRun[] }>('POST', 'runs', { path })).items[0];
   }
 
   private async call<T>(method: string, path: string, body?: unknown): Promise<T> {

@@ -37,5 +37,6 @@ export function Budgets(props: {
 }
 
 function round(hours: number): number {
-  return Math.round(hours * 10) / 10;
+  const digits = Math.abs(hours) < 1 ? 100 : 10; // a quarter of an hour is not none
+  return Math.round(hours * digits) / digits;
 }

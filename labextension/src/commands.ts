@@ -15,6 +15,7 @@ export const CommandIDs = {
   giveBack: 'gpulease:return',
   runOnGPU: 'gpulease:run-on-gpu',
   runAuto: 'gpulease:run-auto',
+  background: 'gpulease:run-in-background',
   why: 'gpulease:why',
   hours: 'gpulease:hours',
   panel: 'gpulease:open-panel',
@@ -32,11 +33,11 @@ export function addCommands(
   addLeaseCommands(app, actions);
   addNotebookCommands(app, actions);
   const category = actions.trans.__('GPU');
-  const { request, upgrade, keep, giveBack, runAuto, runOnGPU, why, page, help } =
-    CommandIDs;
-  const all = [request, upgrade, keep, giveBack, runAuto, runOnGPU, why, page, help];
-  for (const command of all) {
-    palette?.addItem({ command, category });
+  const elsewhere = ['hours', 'panel', 'tour', 'tutorial']; // in a menu, or added where they are
+  for (const [name, command] of Object.entries(CommandIDs)) {
+    if (!elsewhere.includes(name)) {
+      palette?.addItem({ command, category });
+    }
   }
 }
 
@@ -121,6 +122,14 @@ function addNotebookCommands(app: JupyterFrontEnd, actions: Actions): void {
     isToggled: () => actions.link()?.state?.cells === 'all',
     isEnabled: () => (actions.link()?.state ?? null) !== null,
     execute: () => actions.link()?.toggle('all')
+  });
+  commands.addCommand(CommandIDs.background, {
+    label: trans.__('Run in background'),
+    caption: trans.__(
+      'Runs the whole notebook in a server of its own, also after you have logged out'
+    ),
+    isEnabled: () => actions.panel !== null && leases.up,
+    execute: () => actions.runInBackground()
   });
   commands.addCommand(CommandIDs.hours, {
     label: args => {

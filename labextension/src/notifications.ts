@@ -5,7 +5,7 @@ import { TranslationBundle } from '@jupyterlab/translation';
 
 import type { Actions } from './actions';
 import type { ILeaseChange } from './leases';
-import { hour, roughly, until } from './time';
+import { second, until } from './time';
 import { better, isLess, isNews } from './wishes';
 import { gpuName, here, IDLE_REASONS, shortWithGPU } from './words';
 import type { ILease } from './wire';
@@ -105,13 +105,12 @@ export class Notifier {
   private warned(lease: ILease): void {
     const { trans } = this;
     const { leases } = this.actions;
-    const left = until(lease.warned_until, leases.now());
+    // When, and not in how long: a notification stands while the button counts down.
     const text =
-      lease.warned_until && left !== null && IDLE_REASONS.has(lease.reason)
+      lease.warned_until && IDLE_REASONS.has(lease.reason)
         ? trans.__(
-            'Your GPU is idle and will be released in %1 (%2). Your variables stay in the notebook.',
-            roughly(left),
-            hour(lease.warned_until)
+            'Your GPU is idle and will be released at %1. Your variables stay in the notebook.',
+            second(lease.warned_until)
           )
         : here(lease.sentence, leases.now());
     const keep = {

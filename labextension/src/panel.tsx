@@ -217,6 +217,12 @@ function WhichCells({ actions }: { actions: Actions }): JSX.Element | null {
           {text}
         </label>
       ))}
+      <div className="gpulease-actions">
+        <Action
+          text={trans.__('Run in background')}
+          act={() => actions.runInBackground()}
+        />
+      </div>
     </>
   );
 }

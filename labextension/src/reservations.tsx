@@ -1,4 +1,4 @@
-// What is reserved for the person's groups, now or next.
+// What is reserved for the person, now or next.
 
 import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
@@ -19,7 +19,7 @@ export function Reservations(props: {
   }
   return (
     <section>
-      <h3>{trans.__('Reserved for your groups')}</h3>
+      <h3>{trans.__('Reserved for you')}</h3>
       <ul className="gpulease-past">
         {found.map(each => (
           <li key={each.key}>
@@ -38,13 +38,13 @@ export function Reservations(props: {
 function when(window: IReserved, now: number, trans: TranslationBundle): string {
   const left = until(window.start, now) ?? 0;
   if (left <= 0) {
-    return trans.__('now, until %1', hour(window.end));
+    return trans.__('now, until %1', hour(window.end_for_you));
   }
   return trans.__(
     '%1, %2 to %3 (in %4)',
     day(window.start, true),
     hour(window.start),
-    hour(window.end),
+    hour(window.end_for_you),
     roughly(left)
   );
 }

@@ -14,7 +14,7 @@ const SHOWN = 3;
 /** Windows that are not over, the soonest first. */
 export function upcoming(found: readonly IReservation[], now: number): IReserved[] {
   return found
-    .filter(each => !each.cancelled)
+    .filter(each => each.mine && !each.cancelled)
     .flatMap(each =>
       each.windows.map(window => ({
         ...window,
@@ -24,7 +24,7 @@ export function upcoming(found: readonly IReservation[], now: number): IReserved
         image: each.image ?? ''
       }))
     )
-    .filter(window => Date.parse(window.end) > now)
+    .filter(window => Date.parse(window.end_for_you) > now)
     .sort((a, b) => Date.parse(a.start) - Date.parse(b.start))
     .slice(0, SHOWN);
 }

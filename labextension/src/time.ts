@@ -66,6 +66,11 @@ export function hour(at: string): string {
   return new Date(at).toLocaleTimeString(language, { timeStyle: 'short' });
 }
 
+/** The wall clock to the second: `14:32:05`. */
+export function second(at: string): string {
+  return new Date(at).toLocaleTimeString(language, { timeStyle: 'medium' });
+}
+
 /** The day in the reader's zone: `3 Nov`, with `weekday` `Tue, 3 Nov`. */
 export function day(at: string, weekday = false): string {
   return new Date(at).toLocaleDateString(language, {

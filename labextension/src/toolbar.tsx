@@ -128,6 +128,7 @@ export class GPUButton extends ReactWidget {
     menu.addItem({ type: 'separator' });
     menu.addItem({ command: CommandIDs.runAuto });
     menu.addItem({ command: CommandIDs.runOnGPU });
+    menu.addItem({ command: CommandIDs.background });
     menu.addItem({ type: 'separator' });
     menu.addItem({ command: CommandIDs.why });
     menu.addItem({ command: CommandIDs.panel });

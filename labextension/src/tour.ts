@@ -12,6 +12,9 @@ interface IStep {
   text: string;
 }
 
+/** What a step is about has this class. */
+const TARGET = 'gpulease-tour-target';
+
 function steps(trans: TranslationBundle): IStep[] {
   return [
     {
@@ -21,7 +24,7 @@ function steps(trans: TranslationBundle): IStep[] {
       )
     },
     {
-      place: '.jp-Notebook.jp-mod-active, .jp-Notebook',
+      place: '.jp-Notebook .jp-InputPrompt',
       text: trans.__(
         'Cells that begin with %%%%gpu run on the GPU, the others in your notebook. The variables are the same. Cells that ran on the GPU are marked beside their number.'
       )
@@ -92,7 +95,12 @@ export function showTour(trans: TranslationBundle): void {
   box.append(text, row);
   let at = 0;
 
+  const point = (target: Element | null): void => {
+    document.querySelector(`.${TARGET}`)?.classList.remove(TARGET);
+    target?.classList.add(TARGET);
+  };
   const end = (): void => {
+    point(null);
     box.remove();
     before?.focus();
   };
@@ -105,7 +113,9 @@ export function showTour(trans: TranslationBundle): void {
     text.textContent = found[step].text;
     count.textContent = trans.__('%1 of %2', step + 1, found.length);
     next.textContent = step + 1 < found.length ? trans.__('Next') : trans.__('Done');
-    beside(box, place(found[step]));
+    const target = place(found[step]);
+    point(target);
+    beside(box, target?.getBoundingClientRect() ?? null);
     next.focus();
   };
   box.addEventListener('keydown', event => {
@@ -128,11 +138,12 @@ function button(label: string, more: string, act: () => void): HTMLButtonElement
   return made;
 }
 
-function place(step: IStep): DOMRect | null {
+/** The first of a step's places that is on the screen. */
+function place(step: IStep): Element | null {
   for (const node of document.querySelectorAll(step.place)) {
-    const found = node.getBoundingClientRect();
-    if (found.width > 0) {
-      return found;
+    const { width, top, bottom } = node.getBoundingClientRect();
+    if (width > 0 && top >= 0 && bottom <= innerHeight) {
+      return node;
     }
   }
   return null;

@@ -110,6 +110,8 @@ export interface IMessage {
 export interface IWindow {
   start: string;
   end: string;
+  /** With the person's extra time. */
+  end_for_you: string;
   state: 'coming' | 'lead' | 'open' | 'over';
   seats: number;
   claimed: number;
@@ -123,6 +125,8 @@ export interface IReservation {
   /** Of the course's own environment; "" where it has none. */
   image?: string;
   cancelled: boolean;
+  /** Whether the person may have one of its seats. */
+  mine: boolean;
   windows: IWindow[];
 }
 
@@ -133,6 +137,13 @@ export interface IProject {
   mine: boolean;
   /** GPU-hours at the class's price; `null` where nobody counts them. */
   budget: { left: number; of: number; until: string } | null;
+}
+
+/** A notebook that runs in the background. */
+export interface IRun {
+  id: string;
+  /** The path of the notebook with its output. */
+  result: string;
 }
 
 export interface IStatus {

@@ -29,15 +29,16 @@ test('the largest first, equal ones by name, unknown sizes last', () => {
   assert.deepEqual(names('size', false), ['c', 'broken', 'a', 'b']);
 });
 
-test('what is reserved: the soonest first, nothing cancelled or over', () => {
+test('what is reserved: the soonest first, nothing cancelled, over or of others', () => {
   const window = (start: string, end: string) =>
-    ({ start, end, state: 'coming', seats: 4, claimed: 0 }) as const;
+    ({ start, end, end_for_you: end, state: 'coming', seats: 4, claimed: 0 }) as const;
   const of = (id: string, more: Partial<IReservation>): IReservation => ({
     id,
     group: id,
     gpu_class: 't4',
     image: `hub/${id}:1`,
     cancelled: false,
+    mine: true,
     windows: [],
     ...more
   });
@@ -46,6 +47,10 @@ test('what is reserved: the soonest first, nothing cancelled or over', () => {
       of('late', { windows: [window('2030-01-03T10:00:00Z', '2030-01-03T12:00:00Z')] }),
       of('open', { windows: [window('2030-01-01T10:00:00Z', '2030-01-01T12:00:00Z')] }),
       of('over', { windows: [window('2029-01-01T10:00:00Z', '2029-01-01T12:00:00Z')] }),
+      of('theirs', {
+        mine: false,
+        windows: [window('2030-01-01T10:00:00Z', '2030-01-01T12:00:00Z')]
+      }),
       of('off', {
         cancelled: true,
         windows: [window('2030-01-02T10:00:00Z', '2030-01-02T12:00:00Z')]

@@ -251,10 +251,11 @@ def test_a_service_that_restarts_is_waited_for(student: Student, pictures: Pictu
 
 
 def test_by_keyboard_alone_and_with_names_for_everything(student: Student) -> None:
-    window = {"start": soon(-60), "end": soon(3600), "state": "open", "seats": 4, "claimed": 1}
+    window = {"start": soon(-60), "end": soon(3600), "end_for_you": soon(3600), "state": "open"}
+    window |= {"seats": 4, "claimed": 1}
     reserved = {
         "id": "r1", "group": "cs101", "gpu_class": "t4", "image": "hub.example.org/cs101:2",
-        "cancelled": False, "windows": [window],
+        "cancelled": False, "mine": True, "windows": [window],
     }  # fmt: skip
     # The panel reads reservations when it is shown: in this tab it has not been yet.
     page = student.beside.page

@@ -8,6 +8,7 @@ import signal
 import stat
 import sys
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 from tornado.websocket import websocket_connect
@@ -491,6 +492,14 @@ def test_the_front_end_learns_what_was_before_and_where_the_page_is(tmp_path):
             projects = {"items": [{"name": "vision", "mine": True, "budget": None}]}
             service.answers["GET", "projects"] = (200, projects)
             assert await notebook.json("/gpulease/api/projects") == projects
+            run = {"items": [{"id": "r1", "result": "/home/stu/work/train.run-r1.ipynb"}]}
+            service.answers["POST", "runs"] = (201, run)
+            path = {"path": "work/train.ipynb"}
+            submitted = await notebook.fetch("/gpulease/api/runs", "POST", path)
+            assert (submitted.code, json.loads(submitted.body)) == (201, run)
+            [(_, _, sent)] = [each for each in service.calls if each[:2] == ("POST", "runs")]
+            assert Path(sent["notebook"]).is_absolute()
+            assert sent["notebook"].endswith("/work/train.ipynb")
             status = await notebook.json("/gpulease/api/status")
             assert status["service_page"].startswith("/")
             now = datetime.fromisoformat(status["now"])
