@@ -62,6 +62,7 @@ from gpulease.service.settings.options import Options, choose_probe, first_time_
 from gpulease.service.supervisors.supervisor_connections import SupervisorConnections
 from gpulease.service.workers import Workers
 from gpulease.store import Change, Store, upgrade
+from gpulease.store.people import MESSAGES
 
 log = logging.getLogger(__name__)
 
@@ -166,9 +167,14 @@ class RunningService:
         hub_auth = first_log_in(options)
         secret = await asyncio.to_thread(secret_of, options, hub_auth.api_token)
         metrics, watch, workers = Metrics(), Watch(), Workers()
-        messages = Messages(lambda: datetime.now(UTC), self._tell_messages)
-        events = Events(self._granted, messages=messages.shown_to)
         ledger = Ledger(store, self._moved)
+        messages = Messages(
+            lambda: datetime.now(UTC),
+            lambda kept: ledger.call(store.note, MESSAGES, kept),
+            self._tell_messages,
+        )
+        messages.load(await ledger.call(store.noted, MESSAGES))
+        events = Events(self._granted, messages=messages.shown_to)
         policies = Policies(ledger, self._wake, options.policy_file)
 
         def grace(lease: Lease) -> float:

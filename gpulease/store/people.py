@@ -6,6 +6,7 @@ people's shares and a course's figures are made of it.
 
 from __future__ import annotations
 
+import json
 import secrets
 from typing import Any, Final
 
@@ -19,6 +20,7 @@ from gpulease.store.history import busy_seconds
 from gpulease.store.models import (
     IdempotencyRow,
     LeaseRow,
+    MetaRow,
     PolicyRow,
     ReservationEventRow,
     ReservationRow,
@@ -26,6 +28,8 @@ from gpulease.store.models import (
     VerdictRow,
 )
 
+#: Under this name the service notes its messages to groups, as JSON.
+MESSAGES: Final = "messages"
 #: Members of a lease that may hold words of a person's own: names of variables, a note.
 _WORDS: Final[dict[str, Any]] = {
     "server": "",
@@ -96,6 +100,7 @@ def export(session: Session, user: str) -> dict[str, Any]:
                 .order_by(ReservationEventRow.id)
             )
         ],
+        "messages": [each for each in _messages(session) if each["by"] == user],
         "usage": usage.of_user(session, user),
         "runs": runs.of_user(session, user),
         "plans": _planned(session, user),
@@ -157,11 +162,19 @@ def forget(session: Session, user: str) -> tuple[str, int]:
         session.execute(
             sa.update(row).where(row.note.contains(user, autoescape=True)).values(note="")
         )
+    kept = [x for x in _messages(session) if x["by"] != user and user not in x["text"]]
+    session.merge(MetaRow(name=f"note:{MESSAGES}", value=json.dumps(kept)))
     usage.rename(session, user, pseudonym)
     runs.rename(session, user, pseudonym)
     plans.rewrite(session, lambda kept: _without(kept, user, pseudonym))
     session.execute(sa.delete(IdempotencyRow).where(IdempotencyRow.who == user))
     return pseudonym, len(leases)
+
+
+def _messages(session: Session) -> list[dict[str, Any]]:
+    row = session.get(MetaRow, f"note:{MESSAGES}")
+    found: list[dict[str, Any]] = json.loads(row.value) if row is not None and row.value else []
+    return found
 
 
 def _change(row: TransitionRow) -> dict[str, Any]:

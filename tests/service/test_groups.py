@@ -1,12 +1,13 @@
 """Groups, their members, and what is told to them."""
 
 import argparse
+from pathlib import Path
 
 import pytest
 
 from gpulease.commands.admin import _end as admin_end
 from gpulease.errors import GPULeaseError
-from tests.service.kit import Hub, Server, Site
+from tests.service.kit import Hub, Server, Site, running
 
 
 @pytest.fixture
@@ -120,6 +121,24 @@ async def test_a_message_reaches_the_members_who_are_there_and_who_come_later(
     assert (await member.next("messages"))["messages"] == []
     for each in (member, other, later):
         await each.close()
+
+
+async def test_a_message_is_still_there_after_a_restart_and_a_withdrawn_one_is_not(
+    people: Hub, tmp_path: Path
+):
+    async with running(people, tmp_path) as site:
+        prof = teacher(site, "cs101")
+        said = [
+            await prof.call("POST", "messages", {"group": "cs101", "text": text, "seconds": 600})
+            for text in ("Wrong.", "Finish by 16:00.")
+        ]
+        await prof.call("DELETE", f"messages/{said[0]['id']}", {})
+    async with running(people, tmp_path) as site:
+        member = await Server.join(site, site.hub.page_token("ada"))
+        assert member.of("snapshot")[0]["messages"] == said[1:]
+        await teacher(site, "cs101").call("DELETE", f"messages/{said[1]['id']}", {})
+        assert (await member.next("messages"))["messages"] == []
+        await member.close()
 
 
 async def test_nobody_tells_whom_they_do_not_teach(people: Hub, site: Site):

@@ -1,6 +1,7 @@
 """One person's data: all of it, and none of it."""
 
 import gzip
+import json
 
 from gpulease.policy.model import LeaseState
 from gpulease.store import Change, Store, backup, export
@@ -24,6 +25,8 @@ def fill(address: str) -> None:
     store.save([Change(request(2, user="eve"), after, "maria", "forced")], NOW)
     store.save_policy("a: 1", "maria", NOW, note="mine")
     store.save_policy("a: 2", "ann", NOW, note="as maria wished")
+    said = [{"by": who, "text": text} for who, text in (("maria", "Hi"), ("eve", "Ask maria."))]
+    store.note("messages", json.dumps([*said, {"by": "eve", "text": "The lab is at 14:00."}]))
     with store._write() as session:
         people = {"owner": "eve", "named": ["maria", "bob"], "extra_time": {"maria": 600}}
         session.add(
@@ -52,6 +55,7 @@ def test_all_that_is_stored_about_a_person_is_exported(address):
     assert [each["note"] for each in found["policy_versions"]] == ["mine"]
     assert [each["named"] for each in found["reservations"]] == [["maria", "bob"]]
     assert len(found["reservation_events"]) == 1
+    assert [each["text"] for each in found["messages"]] == ["Hi"]
     assert "eve" not in str(found["leases"])
     assert export(address, "nobody")["leases"] == []
 
@@ -71,6 +75,7 @@ def test_who_is_forgotten_is_nowhere_and_the_use_stays(address, tmp_path):
     text = gzip.decompress((tmp_path / "b").read_bytes()).decode()
     assert "maria" not in text
     assert "eve" in text
+    assert "The lab is at 14:00." in text
     assert f'"named": ["{pseudonym}", "bob"], "extra_time": {{"{pseudonym}": 600}}' in text
 
 

@@ -1,13 +1,15 @@
 """What instructors and admins tell the members of a group, until it expires.
 
-Nothing is stored: like the banner on a door, a message that is still wanted after a restart of the
-service is put up again.
+The messages that are shown are stored as one text: they are few, and a restarted service shows them
+again.
 """
 
 from __future__ import annotations
 
+import asyncio
+import json
 import secrets
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -58,46 +60,63 @@ class Messages:
 
     Args:
         clock: the time, UTC.
+        keep: stores the text that ``load`` is given after a restart.
         changed: called when another set of them is shown.
     """
 
-    def __init__(self, clock: Callable[[], datetime], changed: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], datetime],
+        keep: Callable[[str], Awaitable[None]],
+        changed: Callable[[], None],
+    ) -> None:
         self._clock = clock
+        self._keep = keep
         self._changed = changed
         self._shown: list[Message] = []
+        self._lock = asyncio.Lock()
+
+    def load(self, kept: str) -> None:
+        """Show what was shown before; "" is nothing."""
+        self._shown = [_read(each) for each in json.loads(kept or "[]")]
 
     def shown_to(self, asker: Asker) -> list[MessageView]:
         """Return what somebody is shown now, the newest last."""
         now = self._clock()
         return [each.view() for each in self._shown if each.until > now and each.is_for(asker)]
 
-    def tell(self, asker: Asker, group: str, text: str, seconds: float) -> Message:
+    async def tell(self, asker: Asker, group: str, text: str, seconds: float) -> Message:
         """Show a text to the members of a group for so long.
 
         Raises:
-            GPULeaseError: ``may_not_tell`` (403).
+            GPULeaseError: ``may_not_tell`` (403), and those of the store.
         """
         self._allow(asker, group)
         now = self._clock()
         until = now + timedelta(seconds=seconds)
         told = Message(secrets.token_hex(8), now, until, asker.name, group, text.strip())
-        kept = [each for each in self._shown if each.until > now]
-        gone = [each for each in kept if each.by == told.by][: 1 - MOST]
-        self._shown = [*(each for each in kept if each not in gone), told]
-        self._changed()
+        async with self._lock:
+            kept = [each for each in self._shown if each.until > now]
+            gone = [each for each in kept if each.by == told.by][: 1 - MOST]
+            await self._show([*(each for each in kept if each not in gone), told])
         return told
 
-    def withdraw(self, asker: Asker, message_id: str) -> None:
+    async def withdraw(self, asker: Asker, message_id: str) -> None:
         """Show a message no more; a repeat changes nothing.
 
         Raises:
-            GPULeaseError: ``may_not_tell`` (403).
+            GPULeaseError: ``may_not_tell`` (403), and those of the store.
         """
-        found = next((each for each in self._shown if each.id == message_id), None)
-        if found is None:
-            return
-        self._allow(asker, found.group)
-        self._shown.remove(found)
+        async with self._lock:
+            found = next((each for each in self._shown if each.id == message_id), None)
+            if found is None:
+                return
+            self._allow(asker, found.group)
+            await self._show([each for each in self._shown if each is not found])
+
+    async def _show(self, messages: list[Message]) -> None:
+        await self._keep(json.dumps([each.view() for each in messages]))
+        self._shown = messages
         self._changed()
 
     def _allow(self, asker: Asker, group: str) -> None:
@@ -110,3 +129,8 @@ class Messages:
                 numbers={"group": group},
                 status=403,
             )
+
+
+def _read(view: MessageView) -> Message:
+    at, until = (datetime.fromisoformat(view[name]) for name in ("at", "until"))
+    return Message(view["id"], at, until, view["by"], view["group"], view["text"])

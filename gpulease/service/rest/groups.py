@@ -67,7 +67,7 @@ class MessageList(BaseHandler):
     async def post(self) -> None:
         """Show a text to the members of a group."""
         body = self.parse(MessageBody)
-        told = self.services.messages.tell(self.asker, body.group, body.text, body.seconds)
+        told = await self.services.messages.tell(self.asker, body.group, body.text, body.seconds)
         self.answer(told.view(), 201)
 
 
@@ -79,5 +79,5 @@ class OneMessage(BaseHandler):
     async def delete(self, message_id: str) -> None:
         """Show a message no more; a repeat changes nothing."""
         self.parse(EmptyBody)
-        self.services.messages.withdraw(self.asker, message_id)
+        await self.services.messages.withdraw(self.asker, message_id)
         self.set_status(204)
