@@ -147,6 +147,7 @@ class ClassView(TypedDict):
     total: int
     free: int
     queued: int
+    reserved: NotRequired[int]  # beside those that are free: kept for seats of a reservation
     pool: NotRequired[str]  # classes of one pool have the same devices
     max_count: NotRequired[int]  # the most GPUs one request may ask for
     percent: NotRequired[int]  # of a card, that one GPU of it is; absent: whole GPUs

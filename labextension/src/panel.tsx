@@ -14,7 +14,7 @@ import { Reservations } from './reservations';
 import { better } from './wishes';
 import type { ILease, IProject, IReservation } from './wire';
 import { Variables } from './variables';
-import { available, ending, gpuName, here, priced, short } from './words';
+import { available, ending, gpuName, here, priced, shared, short } from './words';
 
 /** How old a visible panel's history, reservations and budgets become (ms). */
 const RELOAD = 300_000;
@@ -306,7 +306,11 @@ function Offer({ actions }: { actions: Actions }): JSX.Element {
         {leases.classes.map(each => (
           <li key={each.name}>
             <b>{each.title}</b>
-            <span>{available(each, leases.now(), trans) + priced(each, trans)}</span>
+            <span>
+              {available(each, leases.now(), trans) +
+                shared(each, leases.classes, trans) +
+                priced(each, trans)}
+            </span>
           </li>
         ))}
       </ul>

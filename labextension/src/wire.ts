@@ -82,6 +82,10 @@ export interface IGPUClass {
   simulated: boolean;
   total: number;
   free: number;
+  /** Beside those that are free: kept for seats of a reservation. */
+  reserved?: number;
+  /** Classes of one pool have the same devices. */
+  pool?: string;
   queued: number;
   max_count?: number;
   /** Of a card, that one GPU of it is. */

@@ -151,6 +151,9 @@ function warned(lease: ILease, now: number, words: IWords): string {
 /** What is free of a class: `1 of 4 available`, `0 of 4 available, 3 waiting, in about 12 min`. */
 export function available(each: IGPUClass, now: number, words: IWords): string {
   const said = [words.__('%1 of %2 available', each.free, each.total)];
+  if (each.reserved) {
+    said.push(words.__('%1 reserved', each.reserved));
+  }
   if (each.queued) {
     said.push(words._n('%1 waiting', '%1 waiting', each.queued, each.queued));
   }
@@ -163,6 +166,18 @@ export function available(each: IGPUClass, now: number, words: IWords): string {
     said.push(words.__('in about %1', roughly(Math.max(60, wait))));
   }
   return said.join(', ');
+}
+
+/** With which classes it shares its GPUs, else "": what is free is free once. */
+export function shared(
+  each: IGPUClass,
+  all: readonly IGPUClass[],
+  words: IWords
+): string {
+  const names = all
+    .filter(other => other.pool && other.pool === each.pool && other.name !== each.name)
+    .map(other => other.title);
+  return names.length ? words.__(' · same GPUs as %1', names.join(', ')) : '';
 }
 
 /** What an hour takes off a budget, where that is not one GPU-hour; else "". */

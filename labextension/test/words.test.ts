@@ -8,6 +8,7 @@ import {
   ending,
   here,
   memoryInUse,
+  shared,
   short,
   shortWithGPU
 } from '../src/words';
@@ -148,6 +149,14 @@ test('what is free is told with who waits', () => {
     available({ ...T4, queued: 2 }, NOW, words),
     '1 of 4 available, 2 waiting'
   );
+  assert.equal(
+    available({ ...T4, free: 0, reserved: 1 }, NOW, words),
+    '0 of 4 available, 1 reserved'
+  );
+  const one = { ...T4, name: 'one', title: 'One', pool: 'cards' };
+  const two = { ...one, name: 'two', title: 'Two' };
+  assert.equal(shared(one, [one, two, T4], words), ' · same GPUs as Two');
+  assert.equal(shared(T4, [one, two, T4], words), '');
   const full = { ...T4, free: 0, queued: 1, expected_start: after(720) };
   assert.equal(
     available(full, NOW, words),

@@ -181,12 +181,14 @@ def test_a_change_without_the_token_is_refused(stage: Stage, page: Any) -> None:
 
 
 def test_time_and_price_are_said_before_asking_on_page_and_card(stage: Stage, page: Any) -> None:
+    same: Any = {"pool": "cards", "free": 0, "reserved": 2}
     stage.classes = [
-        gpu_class(name="a", free=0, queued=2, price=2.0, expected_start=soon(720)),
-        gpu_class(name="b", free=0, queued=1, price=1.0, expected_start=None),
+        gpu_class(name="a", queued=2, price=2.0, expected_start=soon(720), **same),
+        gpu_class(name="b", title="B", queued=1, price=1.0, expected_start=None, **same),
     ]
     page.goto(stage.url)
     first = text_of(page, "[data-key=class-a]")
+    assert "0 of 2 available, 2 reserved, 2 waiting · same GPUs as B · expected" in first
     assert re.search(
         # With the day where that is another one: within 12 minutes of midnight.
         r"expected in about 12 min \(.*\d:\d\d.*\) · an hour counts as 2 GPU-hours",

@@ -14,13 +14,14 @@ from math import exp, log
 from typing import Final
 
 from gpulease.policy import capacity, limits, queue
+from gpulease.policy.calendar.reservation import Window
 from gpulease.policy.capacity.growth import Growth
 from gpulease.policy.evidence.idleness import warned_at
 from gpulease.policy.explanation.what_ends import what_ends
 from gpulease.policy.fairness import turns
 from gpulease.policy.memo import once
 from gpulease.policy.model import Lease, LeaseState, Snapshot
-from gpulease.policy.reservations.seats import time_outs_at
+from gpulease.policy.reservations.seats import claimable, kept_units, time_outs_at
 
 #: A drain rarely takes its whole bound; what is expected of one is this share of it.
 USUAL_DRAIN = 0.1
@@ -155,6 +156,7 @@ def _starts(
 ) -> tuple[dict[str, datetime], list[datetime]]:
     """Return the known starts of one line, and when devices come free that it leaves."""
     slots = _slots(snapshot, pool, sum(request.count for request in line) + 1)
+    seats = sum(units for _, units in _kept(snapshot, pool))
     starts: dict[str, datetime] = {}
     exhausted = False
     for request in line:
@@ -162,6 +164,9 @@ def _starts(
         if request.reason == limits.QUOTA:
             continue  # when the owner of a quota has room again nobody knows
         if exhausted or (blocked and not _backs_off(request, snapshot.now)):
+            continue
+        if not blocked and request.count <= seats and claimable(snapshot, request) is not None:
+            starts[request.id], seats = snapshot.now, seats - request.count
             continue
         if len(slots) < request.count:
             exhausted = exhausted or not blocked
@@ -215,7 +220,8 @@ def _slots(snapshot: Snapshot, pool: str, wanted: int) -> list[datetime]:
     now = snapshot.now
     free = capacity.free_devices(snapshot).get(pool, [])
     coming = capacity.coming_devices(snapshot, frozenset()).get(pool, [])
-    slots = [now] * (len(free) + len(coming))
+    kept = _kept(snapshot, pool)
+    slots = [now] * (len(free) + len(coming) - sum(units for _, units in kept))
     if len(slots) >= wanted:
         return slots
     known = capacity.known_devices(snapshot)
@@ -224,11 +230,29 @@ def _slots(snapshot: Snapshot, pool: str, wanted: int) -> list[datetime]:
         if end is not None:
             theirs = [known[uuid] for uuid in lease.devices if uuid in known]
             slots += [max(now, end)] * sum(d.pool == pool and capacity.usable(d) for d in theirs)
+    for window, units in kept:
+        slots += [_given_free(window, now)] * units
     elastic = snapshot.policy.elastic.get(pool)
     if elastic is not None:
         added = now + timedelta(seconds=elastic.provision_time)
         slots += [added] * min(Growth(snapshot).left(pool), wanted)
     return sorted(slots)
+
+
+def _kept(snapshot: Snapshot, pool: str) -> list[tuple[Window, int]]:
+    """Return the windows that keep free devices of a pool from others, with how many."""
+    left, found = len(capacity.free_devices(snapshot).get(pool, [])), []
+    for window, units in kept_units(snapshot):
+        if window.pool == pool and (there := min(left, units)):
+            found.append((window, there))
+            left -= there
+    return found
+
+
+def _given_free(window: Window, now: datetime) -> datetime:
+    """Return when others may have what is kept for a window: once it is lent, or at its end."""
+    lent = window.lends_from
+    return window.end if lent is None or lent <= now else min(lent, window.end)
 
 
 def _backs_off(request: Lease, now: datetime) -> bool:

@@ -200,7 +200,7 @@ class Doors:
         found = seating(snapshot)
         self._left, self._used = dict(found.left), dict(found.used)
         self._held = _held_now(snapshot)
-        self._kept = {w.key: _kept(snapshot, w, found) for w in self._held}
+        self._kept = {window.key: units for window, units in kept_units(snapshot)}
         self._coming = sorted(
             (w for w in snapshot.windows if w.hold_from > self._now), key=lambda w: w.order
         )
@@ -285,6 +285,13 @@ class Doors:
         if any(fits(w, request, w.start) for w in self._coming):
             return "window_coming"
         return "reserved"
+
+
+@once
+def kept_units(snapshot: Snapshot) -> Sequence[tuple[Window, int]]:
+    """Return the windows that are held now, each with the units that are kept free for it."""
+    found = seating(snapshot)
+    return [(window, _kept(snapshot, window, found)) for window in _held_now(snapshot)]
 
 
 def _kept(snapshot: Snapshot, window: Window, found: Seating) -> int:

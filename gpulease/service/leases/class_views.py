@@ -12,6 +12,7 @@ from gpulease.policy.capacity.growth import Growth
 from gpulease.policy.gpu_fractions import percent
 from gpulease.policy.memo import once_for_devices
 from gpulease.policy.model import Device, GPUClass, LeaseState, Snapshot
+from gpulease.policy.reservations.seats import kept_units
 from gpulease.protocol import ClassView
 
 #: Devices that are alike to a class: their pool, and the classes of it that they can serve.
@@ -23,6 +24,9 @@ def on_offer(snapshot: Snapshot, next_starts: Mapping[str, datetime]) -> list[Cl
     loose = [d for found in capacity.free_devices(snapshot).values() for d in found]
     free = _kinds(loose)
     total = _kinds(snapshot.devices)
+    kept = Counter[str]()
+    for window, units in kept_units(snapshot):
+        kept[window.pool] += units
     growth = Growth(snapshot)
     queued = Counter(x.gpu_class for x in snapshot.leases if x.state is LeaseState.QUEUED)
     found: list[ClassView] = []
@@ -34,12 +38,16 @@ def on_offer(snapshot: Snapshot, next_starts: Mapping[str, datetime]) -> list[Cl
             "simulated": each.pool in simulated_pools(snapshot),
             "total": _whole(each, snapshot.devices) if each.parts else _serving(each, total),
             "free": _whole(each, loose) if each.parts else _serving(each, free),
+            "reserved": 0,
             "queued": queued[each.name],
             "pool": each.pool,
             "max_count": each.max_count,
             "price": each.price,
             "expected_start": _to_the_minute(next_starts.get(each.pool)),
         }
+        if not each.parts:  # seats are whole GPUs
+            view["reserved"] = min(view["free"], kept[each.pool])
+            view["free"] -= view["reserved"]
         if each.parts:
             view["percent"] = percent(each.parts, each.card_parts)
             view["steps"] = [percent(step, each.card_parts) for step in each.steps]

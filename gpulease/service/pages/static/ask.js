@@ -7,8 +7,10 @@ import { about, bytes, duration, serverName, when } from "./words.js";
 /** "2 of 3 available", "0 of 3 available, 4 waiting". */
 export function freeWords(item) {
   if (!item.total) return _("none here at present");
-  const free = _("{free} of {total} available", item);
-  return item.queued ? `${free}, ${_n("{n} waiting", "{n} waiting", item.queued)}` : free;
+  const words = [_("{free} of {total} available", item)];
+  if (item.reserved) words.push(_n("{n} reserved", "{n} reserved", item.reserved));
+  if (item.queued) words.push(_n("{n} waiting", "{n} waiting", item.queued));
+  return words.join(", ");
 }
 
 /** When a request made now may start, where none is free: "expected in about 12 min (14:32)". */
@@ -34,6 +36,12 @@ export function priceWords(item, classes) {
   return _n("an hour counts as {n} GPU-hour", "an hour counts as {n} GPU-hours", item.price ?? 1);
 }
 
+/** With which classes it shares its GPUs: what is free is free once. */
+export function sharedWords(item, classes) {
+  const names = classes.filter((one) => one.pool && one.pool === item.pool && one.name !== item.name).map((one) => one.title || one.name);
+  return names.length ? _("same GPUs as {names}", { names: names.join(", ") }) : "";
+}
+
 function classOption(item, chosen, classes, now) {
   const id = `class-${item.name}`;
   return h(
@@ -47,7 +55,7 @@ function classOption(item, chosen, classes, now) {
       item.percent && item.percent < 100 ? [partOfACard(item.percent), " · "] : "",
       item.memory ? `${bytes(item.memory)} · ` : "",
       h("span", { class: item.free ? "gl-free" : "gl-full" }, freeWords(item)),
-      [expectedWords(item, now), priceWords(item, classes)].filter(Boolean).map((words) => ` · ${words}`),
+      [sharedWords(item, classes), expectedWords(item, now), priceWords(item, classes)].filter(Boolean).map((words) => ` · ${words}`),
     ),
   );
 }

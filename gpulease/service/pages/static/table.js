@@ -23,7 +23,7 @@ function ofPool(items) {
   const [first, ...others] = items;
   const alike = others.every((item) => item.total === first.total && item.free === first.free);
   const title = (item) => [h("strong", {}, item.title || item.name), item.memory ? h("span", { class: "text-body-secondary" }, ` · ${bytes(item.memory)}`) : null];
-  const used = (item) => _("{n} of {total}", { n: item.total - item.free, total: item.total });
+  const used = (item) => _("{n} of {total}", { n: item.total - item.free - (item.reserved ?? 0), total: item.total });
   const badge = first.simulated ? [" ", simulatedBadge()] : null;
   const waiting = (item) => (item.queued ? _n("{n} waiting", "{n} waiting", item.queued) : "");
   if (!alike) {
