@@ -36,6 +36,7 @@ from gpulease.errors import GPULeaseError
 from gpulease.policy.calendar.reservation import ReservationTerms
 from gpulease.policy.catalog import BOUNDED_BY
 from gpulease.policy.document import fitting
+from gpulease.policy.document.durations import of_time_outs
 from gpulease.policy.document.source import (
     Finding,
     Model,
@@ -222,7 +223,7 @@ def _problems(document: PolicyDocument, shape: Document, source: Source) -> Iter
     """Yield what does not fit together in what was read."""
     pools = {each.name: each for each in document.pools}
     classes = [each.name for each in document.classes]
-    yield from fitting.time_outs(document.time_outs, source, ("time_outs",))
+    yield from of_time_outs(document.time_outs, source, ("time_outs",))
     yield from fitting.pools(document.pools, document.classes)
     for each in shape.classes:
         yield from fitting.gpu_class(each, pools.get(each.pool), list(pools), source)
