@@ -17,7 +17,7 @@ export function showMessages(live, withdraw = null) {
 
 function notice(message, withdraw) {
   const from = message.group ? _("{by} to {group}, {time}", { ...message, time: when(message.at) }) : _("{by} to everybody, {time}", { ...message, time: when(message.at) });
-  const back = h("button", { type: "button", class: "btn btn-sm btn-outline-contrast", "data-action": "withdraw", "data-id": message.id }, _("Take it back"));
+  const back = h("button", { type: "button", class: "btn btn-sm btn-outline-contrast", "data-action": "withdraw", "data-id": message.id }, _("Delete message"));
   return h(
     "div",
     { class: "alert alert-info gl-message", "data-key": message.id },
