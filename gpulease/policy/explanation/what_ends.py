@@ -85,8 +85,8 @@ def _wanted_pools(snapshot: Snapshot) -> frozenset[str]:
     """Return the pools of which somebody lacks a GPU for whom an idle one is taken."""
     return frozenset(
         pool
-        for pool, groups in queue.groups_by_pool(snapshot).items()
-        if any(_takes(snapshot, request) for group in groups for request in group)
+        for pool, requests in queue.by_pool(snapshot).items()
+        if any(_takes(snapshot, request) for request in requests)
     )
 
 
