@@ -24,7 +24,9 @@ class Connector(aiohttp.TCPConnector):
     """A connector that knows each connection it made and has not lost yet."""
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
+        # Where aiodns is installed (the hub brings it) aiohttp looks names up with it, and cancels
+        # its resolver at the end without closing it: a thread and five descriptors stay open.
+        super().__init__(resolver=aiohttp.ThreadedResolver(), **options)
         self._made: dict[asyncio.Future[None], asyncio.BaseTransport] = {}
 
     async def _create_connection(self, *args: Any, **kwargs: Any) -> ResponseHandler:

@@ -2,7 +2,9 @@
 
 import asyncio
 import base64
+import contextlib
 import hashlib
+import os
 import ssl
 from pathlib import Path
 
@@ -56,3 +58,16 @@ async def test_a_closed_websocket_is_ended_though_nobody_answers(tmp_path: Path)
         await connector.end()
         assert connection.fileno() == -1
         silent.lost.set()
+
+
+def test_clients_of_many_loops_leave_no_descriptor_open() -> None:
+    async def one_client() -> None:
+        async with aiohttp.ClientSession(connector=Connector()) as session:
+            with contextlib.suppress(aiohttp.ClientError):
+                await session.get("http://localhost:9/")
+
+    asyncio.run(one_client())
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(5):
+        asyncio.run(one_client())
+    assert len(os.listdir("/proc/self/fd")) == before
