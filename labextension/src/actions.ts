@@ -13,6 +13,9 @@ import type { Options } from './options';
 import type { ILease } from './wire';
 import { Why } from './why';
 
+/** Milliseconds in which a kernel that runs no cell answers. */
+const ANSWERS_WITHIN = 1000;
+
 export class Actions {
   constructor(
     readonly leases: ILeases,
@@ -71,7 +74,7 @@ export class Actions {
       await this.attempt(() => this.leases.api.end(lease.id));
       return;
     }
-    if (kernel.status === 'busy' && !(await this.interruptFirst(kernel))) {
+    if ((await runsCell(kernel)) && !(await this.interruptFirst(kernel))) {
       return;
     }
     const refused = await run(kernel, '%gpu return');
@@ -174,6 +177,21 @@ export class Actions {
 }
 
 /** Run a line in a kernel; return what it refused with, "" when it went well. */
+/** A message makes a kernel busy for a moment, too: one that answers soon runs no cell. */
+async function runsCell(kernel: Kernel.IKernelConnection): Promise<boolean> {
+  if (kernel.status !== 'busy') {
+    return false;
+  }
+  const late = new Promise<boolean>(resolve => {
+    setTimeout(() => resolve(true), ANSWERS_WITHIN);
+  });
+  const answered = kernel.requestKernelInfo().then(
+    () => false,
+    () => false // it is gone: what is sent to it says so
+  );
+  return Promise.race([answered, late]);
+}
+
 async function run(kernel: Kernel.IKernelConnection, code: string): Promise<string> {
   const future = kernel.requestExecute({
     code,
