@@ -346,7 +346,7 @@ def test_a_lab_in_german_has_the_services_sentences_in_german(
     shown(page, HELD)
     with student.speaking("de_DE"):
         german = student.tab("lab/workspaces/german")
-        german.click(f"{STATUS}:has-text('noch')", timeout=LONG)
+        german.click(f"{STATUS}:has-text('Leerlauf-Warnung')", timeout=LONG)
         german.wait_for_selector(f"{PANEL}:visible >> text={catalogue('de').gettext(sentence)}")
         pictures.take(german, "lab-german")
     # One channel serves the server: the page that was opened last decides.

@@ -192,6 +192,7 @@ def test_an_admin_changes_a_time_out_on_a_page(
     before = page.inner_text("#policy-state")
     put_in_editor(page, f"{text}\n# looked at\n")
     page.click("#policy-save")
+    page.click("#save-submit")
     page.wait_for_selector("text=(in force)")
 
     def saved() -> bool:
