@@ -4,7 +4,6 @@ import asyncio
 import base64
 import contextlib
 import hashlib
-import os
 import ssl
 from pathlib import Path
 
@@ -67,7 +66,7 @@ def test_clients_of_many_loops_leave_no_descriptor_open() -> None:
                 await session.get("http://localhost:9/")
 
     asyncio.run(one_client())
-    before = len(os.listdir("/proc/self/fd"))
+    before = len(list(Path("/proc/self/fd").iterdir()))
     for _ in range(5):
         asyncio.run(one_client())
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
