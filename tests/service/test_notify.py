@@ -358,4 +358,4 @@ async def test_a_closure_that_comes_later_is_told_and_a_closed_day_is_refused(hu
         finally:
             await service.close()
     assert [each["kind"] for each in posted] == ["changed"]
-    assert "no window on" in posted[0]["sentence"]
+    assert "no session on" in posted[0]["sentence"]

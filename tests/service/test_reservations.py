@@ -471,7 +471,7 @@ async def test_what_may_not_be_meant_is_noted(site):
     names = {"named": ["stu", "stuu"], "extra_time": extra}
     made = await book(prof(site), start=f"{gap}T02:30", end="05:00", **names)
     assert made["notes"] == [
-        f"The clocks skip {gap:%a %d %b %Y} 02:30: that window begins at 03:30.",
+        f"The clocks skip {gap:%a %d %b %Y} 02:30: that session begins at 03:30.",
         "stuu is not in the group cs101.",
         "ann is not in the group cs101.",
     ]

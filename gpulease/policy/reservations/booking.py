@@ -84,7 +84,7 @@ def check(
         return  # its last window was ended early: that needs nothing
     if not ahead:
         raise refused(
-            Text("Every window of {name} is over already.", name=wanted.name),
+            Text("Every session of {name} is over already.", name=wanted.name),
             Text("Choose a time that is to come."),
         )
     _refuse_times(wanted, ahead, policy, now, before)
@@ -245,24 +245,24 @@ def _refuse_times(
         longer = length - (known.end - known.start).total_seconds() if known is not None else length
         if length > terms.longest:
             raise refused(
-                Text("A window of {time} is too long.", time=say_duration(length)),
-                Text("A window has {time} at most.", time=say_duration(terms.longest)),
+                Text("A session of {time} is too long.", time=say_duration(length)),
+                Text("A session may last {time} at most.", time=say_duration(terms.longest)),
                 most=terms.longest,
             )
         if known is not None and known.start <= now and longer > terms.extension:
             raise refused(
                 Text(
-                    "A window that is open can be extended by {time} at most.",
+                    "A session in progress can be extended by {time} at most.",
                     time=say_duration(terms.extension),
                 ),
-                Text("Reserve another window for the time after it."),
+                Text("Reserve another session for the time after it."),
                 most=terms.extension,
             )
     advance = timedelta(seconds=own.advance or 0.0)
     # A series may reach as far as it likes: what is bounded is how early it is booked.
     if min(w.start for w in ahead) > now + advance:
         raise refused(
-            Text("The first window is more than {days} days away.", days=advance.days),
+            Text("The first session is more than {days} days away.", days=advance.days),
             Text("Reserve it from {day} on.", day=say_day(ahead[0].start - advance)),
             days=advance.days,
         )
@@ -276,7 +276,7 @@ def _refuse_stacking(
     if own.windows is not None and number > own.windows:
         raise refused(
             Text(
-                "{group} would have {n} windows ahead; it may have {most}.",
+                "{group} would have {n} sessions ahead; it may have {most}.",
                 group=wanted.group,
                 n=number,
                 most=own.windows,
@@ -294,7 +294,7 @@ def _refuse_stacking(
                 hours=f"{hours:.0f}",
                 most=f"{own.gpu_hours:.0f}",
             ),
-            Text("Reserve fewer seats or windows, or ask an admin."),
+            Text("Reserve fewer seats or sessions, or ask an admin."),
             gpu_hours=hours,
             most=own.gpu_hours,
         )
@@ -325,7 +325,7 @@ def _conflict(
         said.append(Text("Reserved then: {others}.", others=others))
     if len(found) > 1:
         figures = {"n": len(found), "all": ahead}
-        said.append(Text("{n} of {all} windows do not fit.", **figures))
+        said.append(Text("{n} of {all} sessions do not fit.", **figures))
     return GPULeaseError(
         "reservation_conflict",
         joined(*said),

@@ -51,18 +51,18 @@ def _windows(before: Reservation, after: Reservation, now: datetime) -> list[str
     new = [at for at, each in will.items() if at not in was and each.end > now]
     if len(gone) == len(new) == 1:  # it is the same one at another time
         was[new[0]] = was.pop(gone[0])
-    found = [f"no window {_when(each, zone)}" for at, each in was.items() if at not in will]
+    found = [f"no session {_when(each, zone)}" for at, each in was.items() if at not in will]
     for at, each in will.items():
         if at in was and (was[at].start, was[at].end) != (each.start, each.end):
             over = each.end <= now and was[at].start == each.start
             verb = "has ended, it was" if over else "is"
             other = was[at] if over else each
             moved = "" if over else f", it was {_when(was[at], zone)}"
-            found.append(f"the window of {at:%a %d %b} {verb} {_when(other, zone)}{moved}")
+            found.append(f"the session of {at:%a %d %b} {verb} {_when(other, zone)}{moved}")
         elif at not in was and each.end > now:
-            found.append(f"a window {_when(each, zone)}")
+            found.append(f"a session {_when(each, zone)}")
     if len(found) > _NAMED:
-        found = [*found[:_NAMED], f"{len(found) - _NAMED} more windows"]
+        found = [*found[:_NAMED], f"{len(found) - _NAMED} more sessions"]
     if found and after.calendar.zone:
         found[-1] += f" ({after.calendar.zone})"
     return found
@@ -108,7 +108,7 @@ def what_changed(before: Reservation, after: Reservation) -> str:
     gone = [each for each in after.closed if each not in before.closed]
     back = [each.original for each in after.occurrences if each.original not in was]
     other = [o for o in after.occurrences if o.original in was and was[o.original] != o]
-    parts = [f"no window on {at:%a %d %b %Y %H:%M} ({why})" for at, why in gone]
+    parts = [f"no session on {at:%a %d %b %Y %H:%M} ({why})" for at, why in gone]
     parts += [f"again one on {at:%a %d %b %Y %H:%M}" for at in back]
     parts += [
         f"the one of {each.original:%a %d %b %Y %H:%M} begins at {each.start:%H:%M} UTC, for the"

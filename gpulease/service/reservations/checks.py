@@ -227,7 +227,7 @@ def _skipped_by_clocks(reservation: Reservation) -> Iterator[str]:
         shown = wall_clock(each.start, zone)
         if each.original not in changed and shown != each.original:
             yield Text(
-                "The clocks skip {at}: that window begins at {time}.",
+                "The clocks skip {at}: that session begins at {time}.",
                 at=say_moment(each.original),
                 time=f"{shown:%H:%M}",
             )

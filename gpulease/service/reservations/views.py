@@ -122,7 +122,7 @@ def _sentence(reservation: Reservation, ahead: list[Window], snapshot: Snapshot)
     if reservation.cancelled:
         return Text("It was cancelled.")
     if not ahead:
-        return Text("All of its windows are over.")
+        return Text("All of its sessions are over.")
     if reservation.gpu_class not in snapshot.policy.by_name:
         return joined(sentence_of(reservation), STEP)
     window = ahead[0]

@@ -88,7 +88,7 @@ def test_nothing_is_offered_that_does_not_fit():
 
 def test_a_series_says_how_many_windows_do_not_fit():
     error = refusal(reservation(weeks=5), reservation("b", weeks=3))
-    assert "3 of 5 windows do not fit" in error.sentence
+    assert "3 of 5 sessions do not fit" in error.sentence
 
 
 def test_the_spare_and_what_is_guaranteed_to_others_is_not_reserved():
@@ -107,8 +107,8 @@ def test_the_spare_and_what_is_guaranteed_to_others_is_not_reserved():
         ({"idle": 30.0}, {}, "Choose from 1 min to 1 h"),
         ({"idle": 7200.0}, {}, "Choose from 1 min to 1 h"),
         ({"extra_time": (("ann", 9000.0),)}, {}, "ann would have 2 h 30 min"),
-        ({}, {"longest": HOUR}, "A window of 2 h is too long"),
-        ({"weeks": 5}, {"windows": 4}, "would have 5 windows ahead; it may have 4"),
+        ({}, {"longest": HOUR}, "A session of 2 h is too long"),
+        ({"weeks": 5}, {"windows": 4}, "would have 5 sessions ahead; it may have 4"),
         ({"weeks": 5}, {"gpu_hours": 29.0}, "reserved 30 GPU-hours ahead; it may have 29"),
         ({"start": 40 * 86400.0}, {"advance": 30 * 86400.0}, "more than 30 days away"),
         ({"start": -3 * HOUR}, {}, "is over already"),

@@ -30,20 +30,20 @@ def test_a_window_that_is_moved_or_left_out_is_named_on_the_labs_own_clock():
     before, at = lab(), wall("2026-03-11T14:00")
     moved = Changed(at, wall("2026-03-11T16:00"), wall("2026-03-11T18:00"))
     assert changes_of(before, lab(replace(WEEKLY, changed=(moved,))), NOW) == (
-        "the window of Wed 11 Mar is Wed 11 Mar 2026 16:00 to 18:00, "
+        "the session of Wed 11 Mar is Wed 11 Mar 2026 16:00 to 18:00, "
         "it was Wed 11 Mar 2026 14:00 to 16:00 (Europe/Berlin)"
     )
     gone = lab(replace(WEEKLY, changed=(Changed(at),)))
     said = "Wed 11 Mar 2026 14:00 to 16:00 (Europe/Berlin)"
-    assert changes_of(before, gone, NOW) == f"no window {said}"
-    assert changes_of(gone, before, NOW) == f"a window {said}"
+    assert changes_of(before, gone, NOW) == f"no session {said}"
+    assert changes_of(gone, before, NOW) == f"a session {said}"
 
 
 def test_a_single_window_at_another_time_is_the_same_one():
     once = replace(WEEKLY, repeat="")
     later = replace(once, start=wall("2026-03-05T15:00"), end=wall("2026-03-05T17:00"))
     assert changes_of(lab(once), lab(later), NOW) == (
-        "the window of Thu 05 Mar is Thu 05 Mar 2026 15:00 to 17:00, "
+        "the session of Thu 05 Mar is Thu 05 Mar 2026 15:00 to 17:00, "
         "it was Wed 04 Mar 2026 14:00 to 16:00 (Europe/Berlin)"
     )
 
@@ -54,12 +54,12 @@ def test_a_window_that_was_ended_early_has_ended():
     now = first.start + timedelta(minutes=30)
     ended = replace(before, occurrences=(replace(first, end=now), *before.occurrences[1:]))
     assert changes_of(before, ended, now) == (
-        "the window of Wed 04 Mar has ended, it was Wed 04 Mar 2026 14:00 to 16:00 (Europe/Berlin)"
+        "the session of Wed 04 Mar has ended, it was Wed 04 Mar 2026 14:00 to 16:00 (Europe/Berlin)"
     )
 
 
 def test_of_many_windows_some_are_named_and_the_others_counted():
     after = lab(replace(WEEKLY, repeat="FREQ=WEEKLY;COUNT=12"))
     said = changes_of(lab(), after, NOW)
-    assert said.count("a window") == 5
-    assert said.endswith("; 4 more windows (Europe/Berlin)")
+    assert said.count("a session") == 5
+    assert said.endswith("; 4 more sessions (Europe/Berlin)")

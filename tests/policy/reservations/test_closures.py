@@ -75,7 +75,7 @@ def test_a_closure_that_comes_later_takes_windows_away_and_gives_them_back():
     shut = expanded_anew(before, found, NOW, lambda _: True)
     assert (shut.version, len(shut.occurrences)) == (before.version + 1, 2)
     assert what_changed(before, shut) == (
-        "lab of cs101 has no window on Wed 11 Mar 2026 14:00 (Spring break)."
+        "lab of cs101 has no session on Wed 11 Mar 2026 14:00 (Spring break)."
     )
     assert expanded_anew(shut, found, NOW, lambda _: True) is shut
     again = expanded_anew(shut, expand(WEEKLY), NOW, lambda _: True)

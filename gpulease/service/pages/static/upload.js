@@ -25,7 +25,7 @@ export function uploading(done) {
   }
 
   function line({ fits, problem, reservation }) {
-    const said = fits ? _n("{n} window.", "{n} windows.", reservation.windows.length) : `${problem.title} ${problem.next_step}`;
+    const said = fits ? _n("{n} session.", "{n} sessions.", reservation.windows.length) : `${problem.title} ${problem.next_step}`;
     return [h("p", { class: fits ? "mb-1" : "gl-fits-not mb-1" }, h("strong", {}, reservation.title || reservation.name), ": ", said), ...(fits ? beside(reservation) : [])];
   }
 
