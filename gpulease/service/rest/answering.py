@@ -138,10 +138,10 @@ class Answers(RequestHandler):
 
     def log_exception(self, typ: Any, value: Any, tb: Any) -> None:
         """Log what is our fault, with the reference that the person is told."""
-        if isinstance(value, GPULeaseError) or (
+        if isinstance(value, (GPULeaseError, asyncio.CancelledError)) or (
             isinstance(value, HTTPError) and value.status_code < 500
         ):
-            return
+            return  # what is cancelled has nobody left who waits for it, or the service stops
         self._reference = reference()
         log.error(
             "%s %s failed",

@@ -80,17 +80,22 @@ class ReservationList(_Handler):
             self.asker, group=query.group, cancelled=is_set(query.cancelled)
         )
         snapshot = self.services.loop.snapshot()
-        items = [
-            reservation_view(
-                each,
-                snapshot,
-                reader=self.asker,
-                manages=self.services.reservations.rights.may_manage(self.asker, each),
-                windows=LISTED,
-                since=query.since,
-            )
-            for each in found[query.offset : query.offset + query.limit]
-        ]
+        rights = self.services.reservations.rights
+
+        def views() -> list[ReservationView]:
+            return [
+                reservation_view(
+                    each,
+                    snapshot,
+                    reader=self.asker,
+                    manages=rights.may_manage(self.asker, each),
+                    windows=LISTED,
+                    since=query.since,
+                )
+                for each in found[query.offset : query.offset + query.limit]
+            ]
+
+        items = await self.services.workers.thread(self.asker.name, views)
         self.answer_page(items, len(found), query)
 
     @needs_scope(SCOPE_RESERVE)
