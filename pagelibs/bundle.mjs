@@ -5,7 +5,7 @@ import { build } from "esbuild";
 
 const target = process.argv[2];
 const { metafile } = await build({
-  entryPoints: ["src/calendar.js", "src/editor.js"],
+  entryPoints: ["src/calendar.js", "src/chart.js", "src/editor.js"],
   outdir: target,
   bundle: true,
   minify: true,

@@ -43,7 +43,7 @@ def lease_lines(lease: LeaseView) -> list[str]:
     if lease["count"] > 1:
         what = amount(what, lease["count"], lease.get("nodes", 1))
     if percent := lease.get("percent"):
-        what = f"{what}, {percent} % of a card"
+        what = f"{what}, {percent}% of a card"
     if lease["simulated"]:
         what += " (simulated)"
     lines = [f"{what}: {lease['state']}. {lease['sentence']}".rstrip()]

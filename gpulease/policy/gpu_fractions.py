@@ -64,9 +64,9 @@ def share(lease: Lease, count: int | None = None) -> int:
 
 
 def amount(lease: Lease) -> str:
-    """Return what a lease is, in words: ``2 x 't4'``, ``70 % of one 't4'``."""
+    """Return what a lease is, in words: ``2 x 't4'``, ``70% of one 't4'``."""
     if lease.card_parts:
-        return f"{share(lease)} % of a card ({lease.gpu_class!r})"
+        return f"{share(lease)}% of a card ({lease.gpu_class!r})"
     return f"{lease.count} x {lease.gpu_class!r}"
 
 
@@ -113,15 +113,15 @@ def _whole(gpu_class: GPUClass) -> GPULeaseError:
 def _one_card(gpu_class: GPUClass) -> GPULeaseError:
     said = {"name": gpu_class.name, "percent": _percent(gpu_class, gpu_class.parts)}
     return _refused(
-        Text("Class '{name}' is {percent} % of one card: one request has one of it.", **said),
+        Text("Class '{name}' is {percent}% of one card: one request has one of it.", **said),
         Text("Ask without --count, --min-count and --nodes; --at-least lets it become smaller."),
     )
 
 
 def _no_step(gpu_class: GPUClass, least: int) -> GPULeaseError:
-    steps = ", ".join(f"{_percent(gpu_class, each)} %" for each in gpu_class.steps)
+    steps = ", ".join(f"{_percent(gpu_class, each)}%" for each in gpu_class.steps)
     message = Text(
-        "Class '{name}' has no step of {least} % of a card or more.",
+        "Class '{name}' has no step of {least}% of a card or more.",
         name=gpu_class.name,
         least=least,
     )

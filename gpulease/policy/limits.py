@@ -204,5 +204,5 @@ def _never(request: Lease, why: str, most: int) -> GPULeaseError:
 
 def _amount(request: Lease, count: int) -> Text:
     if request.card_parts:
-        return Text("{percent} % of a card", percent=round(100 * count / request.card_parts))
+        return Text("{percent}% of a card", percent=round(100 * count / request.card_parts))
     return counted("{n} GPU", "{n} GPUs", count)

@@ -256,7 +256,7 @@ function LeaseFacts(props: {
         {typeof lease.busy_share === 'number' && (
           <Fact
             name={trans.__('Busy so far')}
-            value={trans.__('%1 % of the time', Math.round(lease.busy_share * 100))}
+            value={trans.__('%1% of the time', Math.round(lease.busy_share * 100))}
           />
         )}
       </dl>

@@ -27,18 +27,18 @@ export function wished(
   const { count = 1, at_least } = wish;
   let name = count > 1 ? `${count} × ${each.title}` : each.title;
   if (each.percent !== undefined && each.percent < 100) {
-    name = words.__('%1, %2 % of a card', name, each.percent);
+    name = words.__('%1, %2% of a card', name, each.percent);
   }
   const offer = available(each, now, words) + priced(each, words);
   return at_least === undefined
     ? words.__('Request %1 · %2', name, offer)
-    : words.__('Request %1, or %2 % when others need some · %3', name, at_least, offer);
+    : words.__('Request %1, or %2% when others need some · %3', name, at_least, offer);
 }
 
 /** What of a lease's wish is free by now. */
 export function better({ count, title, percent }: IUpgrade, words: IWords): string {
   if (percent) {
-    return words.__('%1, %2 % of a card', title, percent);
+    return words.__('%1, %2% of a card', title, percent);
   }
   return count > 1 ? `${count} × ${title}` : title;
 }

@@ -42,7 +42,7 @@ export function gpuName(
   const title = found?.title || lease.gpu_class;
   let name = lease.count > 1 ? `${lease.count} × ${title}` : title;
   if (lease.percent) {
-    name = words.__('%1, %2 % of a card', name, lease.percent);
+    name = words.__('%1, %2% of a card', name, lease.percent);
   }
   return lease.simulated && !/simulated/i.test(name)
     ? words.__('%1 (simulated)', name)

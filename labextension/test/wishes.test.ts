@@ -39,9 +39,9 @@ test('a class of whole GPUs is offered with each number up to four', () => {
 test('a part of a card says how much, and is offered with each of its steps', () => {
   const part = { ...T4, percent: 70, steps: [40, 20] };
   assert.deepEqual(told(part), [
-    'Request T4, 70 % of a card · 1 of 4 available',
-    'Request T4, 70 % of a card, or 40 % when others need some · 1 of 4 available',
-    'Request T4, 70 % of a card, or 20 % when others need some · 1 of 4 available'
+    'Request T4, 70% of a card · 1 of 4 available',
+    'Request T4, 70% of a card, or 40% when others need some · 1 of 4 available',
+    'Request T4, 70% of a card, or 20% when others need some · 1 of 4 available'
   ]);
   assert.deepEqual(
     wishes(part).map(wish => wish.at_least),
@@ -65,7 +65,7 @@ test('what is free of a wish is news once, and again where it is other', () => {
   assert.equal(isNews(free, { ...free, upgrade: { ...four, count: 3 } }), true);
   assert.equal(isNews(free, small), false);
   assert.equal(better(four, words), '4 × T4');
-  assert.equal(better({ ...four, count: 1, percent: 70 }, words), 'T4, 70 % of a card');
+  assert.equal(better({ ...four, count: 1, percent: 70 }, words), 'T4, 70% of a card');
 });
 
 test('a lease is less than its wish by its class, its number or its part of a card', () => {

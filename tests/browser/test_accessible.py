@@ -10,7 +10,8 @@ from gpulease.service.pages import PageReader
 from tests.pages.stage import Stage, lease, soon
 
 pytestmark = pytest.mark.browser
-PAGES = ("", "card", "group", "admin", "policy#advanced", "health", "guide/student.html")
+ADMIN = ("admin", "admin#usage", "admin#history", "admin#audit", "policy#advanced", "health")
+PAGES = ("", "card", "group", *ADMIN, "guide/student.html")
 STATES = ("queued", "starting", "active", "warned", "draining", "ended")
 
 
@@ -66,7 +67,7 @@ def test_every_page_is_accessible(
 ) -> None:
     page = profile.new_page()
     page.goto(busy_stage.url + path)
-    page.wait_for_selector("tbody tr, .gl-lease, .gl-card-lease, dl, .gl-out")
+    page.wait_for_selector(":is(tbody tr, .gl-lease, .gl-card-lease, dl, .gl-out):visible")
     # Colours do not depend on the width, nor names on the theme.
     for width, theme in ((360, "dark"), (1280, "light")):
         page.set_viewport_size({"width": width, "height": 900})

@@ -368,7 +368,7 @@ def test_a_part_of_a_card_is_asked_for_with_the_step_to_go_on_with(student: Stud
     )
     page.click(".gpulease-button-menu")
     # What the menu says is of the moment in which it was opened.
-    choice = "Request Simulated A100, 70 % of a card, or 40 % when others need some"
+    choice = "Request Simulated A100, 70% of a card, or 40% when others need some"
     while not page.locator(f".lm-Menu-item:has-text('{choice}')").count():
         page.keyboard.press("Escape")
         page.wait_for_selector(".lm-Menu", state="detached")
@@ -376,7 +376,7 @@ def test_a_part_of_a_card_is_asked_for_with_the_step_to_go_on_with(student: Stud
         page.wait_for_selector(".lm-Menu-item")
     page.click(f".lm-Menu-item:has-text('{choice}')")
     shown(page, HELD)
-    assert "Simulated A100, 70 % of a card" in page.inner_text(BUTTON)
+    assert "Simulated A100, 70% of a card" in page.inner_text(BUTTON)
     (mine,) = in_a_thread(leases_of(demo, "student"))
     assert (mine["percent"], mine["least_percent"]) == (70, 40)
     give_back(page)

@@ -157,6 +157,7 @@ def test_start_my_server_and_get_a_gpu_then_an_admin_ends_it(
         admin.click("#end-submit")
         lease_shown(page, "ended")
         assert "The room closes <b>now</b>." in page.inner_text(".gl-note")
+        admin.click("[data-tab=history]")
         admin.wait_for_selector("#ended >> text=The room closes", timeout=LONG)
     finally:
         other.close()

@@ -7,7 +7,7 @@ import pytest
 from tests.browser.conftest import DEADLINE
 from tests.browser.student import state_shown, text_of
 from tests.helpers import wait_for
-from tests.pages.stage import Stage, gpu_class, lease
+from tests.pages.stage import Stage, gpu_class, lease, soon
 
 pytestmark = pytest.mark.browser
 
@@ -31,6 +31,28 @@ def test_the_countdown_runs_and_is_not_read_out_each_second(stage: Stage, page: 
     assert page.evaluate("window.said") == 0
     assert page.get_attribute(".gl-clock", "role") == "timer"
     assert page.locator(".gl-clock").evaluate("e => !e.closest('[aria-live]')")
+
+
+def test_a_lease_shows_the_step_it_is_at_and_its_last_ten_minutes(stage: Stage, page: Any) -> None:
+    stage.readings = [
+        {"at": soon(-10 * n), "utilisation": n / 60, "memory_used": n << 27}
+        for n in range(59, 0, -1)
+    ]
+    stage.put(lease("active", ends_at=soon(7200), ends_by="hard_limit"))
+    page.goto(stage.url)
+    page.wait_for_selector(".gl-spark-use path")
+    for kind in ("use", "memory"):
+        line = page.get_attribute(f".gl-spark-{kind} path", "d") or ""
+        assert (line.count("M"), line.count("L")) == (1, 58)
+    now = ".gl-phases [aria-current=step]"
+    assert text_of(page, now).startswith("In use Hard limit in 1:59:")
+    stage.put(lease("active", verdict="idle", ends_at=soon(100), ends_by="idle_warning", version=2))
+    page.wait_for_selector(f"{now}:has-text('Idle warning in 1:')")
+    stage.put(lease("warned", version=3))
+    page.wait_for_selector(f"{now}:has-text('until this GPU is released')")
+    stage.put(lease("draining", version=4))
+    page.wait_for_selector(f"{now}:has-text('Saving variables')")
+    assert not page.is_visible(".gl-sparks")
 
 
 def test_focus_stays_where_it_is_when_the_page_changes(stage: Stage, page: Any) -> None:

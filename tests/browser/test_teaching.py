@@ -285,6 +285,7 @@ def test_an_admin_sees_what_time_outs_would_do_and_saves_them(
     page.goto(demo.service + "health")
     page.wait_for_selector("#health dl")
     assert_accessible(page)
-    page.goto(demo.service + "admin")
+    page.goto(demo.service + "admin#usage")
     page.wait_for_selector("#usage table, #usage [data-key=empty]")
+    page.wait_for_selector("#charts canvas >> nth=1")
     assert_accessible(page)

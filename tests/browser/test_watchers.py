@@ -276,7 +276,7 @@ def test_an_admin_reads_what_cannot_leave(stage: Stage, page: Any) -> None:
     stage.put(lease(sentence=said, busy_share=0.5))
     page.goto(stage.url + "admin")
     page.wait_for_selector("text=Cannot leave: `g` (a generator).")
-    page.wait_for_selector("text=busy 50 % of its time")
+    page.wait_for_selector("text=busy 50% of its time")
 
 
 def test_the_dialog_is_left_by_escape(stage: Stage, page: Any) -> None:
@@ -302,6 +302,7 @@ def test_many_leases_are_paged(stage: Stage, page: Any) -> None:
     assert page.locator("#table tbody tr").count() == 25
     page.click("#table >> button:has-text('Older')")
     page.wait_for_selector("#table >> text=26 to 50 of 60")
+    page.click("[data-tab=history]")
     page.click("#ended >> button:has-text('Older')")
     page.wait_for_selector("#ended >> text=26 to 30 of 30")
 
@@ -315,6 +316,7 @@ def test_a_row_leaves_when_its_lease_ends(stage: Stage, page: Any) -> None:
     stage.ended = [gone]
     stage.put(gone)
     page.wait_for_selector('#table tr[data-key="l1"]', state="detached")
+    page.click("[data-tab=history]")
     page.wait_for_selector('#ended tr[data-key="l1"]')
 
 
@@ -403,10 +405,12 @@ def test_anothers_server_is_not_mine_and_no_data_is_said_once(stage: Stage, page
     stage.ended = [lease("ended", id="e0", user="joan")]
     page.goto(stage.url + "admin")
     page.wait_for_selector("#table >> text=default server")
-    page.wait_for_selector("#ended >> text=default server")
     assert page.inner_text("#table").count("no data") == 1
     page.click("[aria-label='End the lease of grace']")
     assert "for default server" in page.inner_text("#end-who")
+    page.keyboard.press("Escape")
+    page.click("[data-tab=history]")
+    page.wait_for_selector("#ended >> text=default server")
     assert "my server" not in page.inner_text("main")
 
 
@@ -456,8 +460,8 @@ def test_a_divided_card_is_one_line_with_its_parts(stage: Stage, page: Any) -> N
     ]  # fmt: skip
     tops = lines.evaluate_all("all => all.map(li => li.getBoundingClientRect().top)")
     assert tops[0] < tops[1], "each card has its own line"
-    page.click("[aria-label='A100 0, busy, 70 %, grace']")
-    assert "70 % of a card" in page.inner_text(".gl-device")
+    page.click("[aria-label='A100 0, busy, 70%, grace']")
+    assert "70% of a card" in page.inner_text(".gl-device")
 
 
 def test_five_thousand_leases_and_devices_draw_no_more_than_fits(stage: Stage, page: Any) -> None:
@@ -495,7 +499,7 @@ def test_the_audit_is_searched(stage: Stage, page: Any) -> None:
          "source": "active", "target": "warned", "note": ""}
         for n, (why, user) in enumerate([("idle", "grace"), ("idle", "joan"), ("keep", "grace")])
     ]  # fmt: skip
-    page.goto(stage.url + "admin")
+    page.goto(stage.url + "admin#audit")
     page.wait_for_selector("#audit tbody tr:nth-child(3)")
     page.fill("#audit-search", "grace idle")
     page.wait_for_selector("#audit tbody tr:nth-child(2)", state="detached")
@@ -620,8 +624,37 @@ def test_an_admin_reads_what_projects_used(stage: Stage, page: Any) -> None:
         {"project": "thesis", "hours": 2.0, "gpu_hours": 4.0, "estimated": False},
         {"project": "lab", "hours": 12.26, "gpu_hours": 12.26, "estimated": True},
     ]
-    page.goto(stage.url + "admin")
+    page.goto(stage.url + "admin#usage")
     page.wait_for_selector("#usage tbody tr")
     rows = page.locator("#usage tbody tr").all_inner_texts()
     assert [row.split()[0] for row in rows] == ["lab", "thesis"]
     assert "12.3 (estimated)" in rows[0]
+    page.select_option("#usage-by", "person")
+    page.wait_for_selector("#usage th:has-text('Person')")
+    assert page.get_attribute("#usage a", "href").endswith("api/usage.csv?by=person")
+
+
+def test_an_admin_sees_use_over_time_behind_a_tab(stage: Stage, page: Any) -> None:
+    stage.reader = ADMIN
+    page.goto(stage.url + "admin")
+    page.wait_for_selector("#tab-now[aria-selected=true]")
+    page.focus("#tab-now")
+    page.keyboard.press("ArrowRight")
+    page.wait_for_selector("#part-usage:visible")
+    assert page.url.endswith("admin#usage")
+    page.wait_for_selector("#charts canvas >> nth=1")
+    used, waited = page.locator("#charts figure").all_inner_texts()
+    assert "On average 1.5 of 2 GPUs were leased, and busy 50% of that time." in used
+    assert "the longest wait was 1 min 5 s" in waited
+    assert page.locator("#charts canvas").evaluate_all(PAINTED) == [True, True]
+    box = page.locator("#charts canvas").first.bounding_box()
+    page.mouse.move(box["x"] + box["width"] - 30, box["y"] + box["height"] / 2)
+    page.wait_for_selector("#charts .u-legend >> nth=0 >> text=1.5")
+    assert page.get_attribute("#charts > a", "href").endswith("api/usage/timeline.csv?hours=24")
+    page.reload()
+    page.wait_for_selector("#part-usage:visible")
+
+
+#: Whether a canvas has a pixel that is not clear.
+PAINTED = """all => all.map(one => one.getContext("2d")
+  .getImageData(0, 0, one.width, one.height).data.some(value => value > 0))"""

@@ -1,4 +1,4 @@
-"""On Kubernetes: 70 % of a card becomes 40 % of it for another pod, and 70 % again at a word.
+"""On Kubernetes: 70% of a card becomes 40% of it for another pod, and 70 % again at a word.
 
 The node shows one card as HAMi does: ten devices, with a hundred parts of memory and of compute.
 The real scheduler and kubelet account for them; what HAMi's library would bound nobody bounds here.
@@ -92,7 +92,7 @@ async def test_a_lease_goes_on_with_less_of_its_card_and_gets_it_back(school: Si
                         return None
                     return lease if more(lease) else None
 
-                return await wait_for_async(there, LONG, f"{share} % of a card")
+                return await wait_for_async(there, LONG, f"{share}% of a card")
 
             await tom.run("%gpu request --class large --at-least 40%")
             lease = await has(tom, 70)

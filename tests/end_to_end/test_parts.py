@@ -42,7 +42,7 @@ async def has(person: Person, percent: int) -> dict[str, object]:
         found = lease and (lease["state"], lease["count"], lease.get("percent"))
         return found == ("active", 1, percent)
 
-    await wait_for_async(there, LONG, f"{percent} % of a card; {person.watch.lease}")
+    await wait_for_async(there, LONG, f"{percent}% of a card; {person.watch.lease}")
     assert person.watch.lease is not None
     return person.watch.lease
 
@@ -62,12 +62,12 @@ def test_a_notebook_goes_on_with_less_of_its_card_and_grows_at_its_persons_word(
             card = lease["devices"]
             assert [each["uuid"] for each in card] == ["SIM-0000"]
             await first.run("%%gpu\nimport os\nkept = [1, 2, 3]\nseen.append(os.getpid())")
-            await first.is_told("70 % of a card")
+            await first.is_told("70% of a card")
             await second.run("%gpu request --class small")
             smaller = await has(first, 40)
             assert (smaller["id"], smaller["asked_percent"]) == (lease["id"], 70)
             assert smaller["devices"] == card
-            assert "You have 40 % of a card, of the 70 % that you asked for." in smaller["sentence"]
+            assert "You have 40% of a card, of the 70% that you asked for." in smaller["sentence"]
             assert (await has(second, 40))["devices"] == card
             # Its next GPU cell runs on what it has, with what it had.
             told = await first.run("%%gpu\nkept.append(4)\nseen.append(os.getpid())\nprint(kept)")
@@ -88,7 +88,7 @@ def test_a_notebook_goes_on_with_less_of_its_card_and_grows_at_its_persons_word(
 
             await wait_for_async(offered, LONG, "the rest of the card is offered")
             assert first.watch.lease["upgrade"]["percent"] == 70
-            await first.is_told("70 % of a card")
+            await first.is_told("70% of a card")
             assert first.watch.lease["percent"] == 40, "it grows on its person's word only"
             await first.run("%gpu upgrade")
             whole = await has(first, 70)

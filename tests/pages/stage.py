@@ -80,7 +80,7 @@ def lease(state: str = "active", **changes: Any) -> LeaseView:
         view["reason"] = "starting"
     if state == "warned":
         view |= {"warned_until": soon(20), "ends_at": soon(20), "ends_by": "released"}
-        view |= {"verdict": "idle", "utilisation": 0.0}
+        view |= {"verdict": "idle", "utilisation": 0.0, "reason": "idle"}
         view["keep"] = {"allowed": True, "left": 2, "seconds": 900.0, "reason": ""}
     if state == "draining":
         view |= {"drain_until": soon(30), "ends_at": soon(30), "ends_by": "drained"}
@@ -102,6 +102,21 @@ def gpu_class(**changes: Any) -> ClassView:
     return view | changes  # type: ignore[return-value]
 
 
+def a_day() -> dict[str, Any]:
+    """Return a day of two GPUs, busy in the afternoon."""
+    step, until = 480, datetime.now(UTC)
+    items = []
+    for number in range(180):
+        at, afternoon = until - timedelta(seconds=(180 - number) * step), number > 90
+        shares = {"busy": 1.5, "quiet": 0.25, "idle": 0.25} if afternoon else {"idle": 1.0}
+        held = {"busy": 0.0, "quiet": 0.0, "idle": 0.0, "unknown": 0.0} | shares
+        waits = {"waiting": 0.5, "granted": 2, "wait": 20.0, "longest_wait": 65.0}
+        quiet = {"waiting": 0.0, "granted": 0, "wait": None, "longest_wait": None}
+        items.append({"at": at.isoformat(), **held, **(waits if afternoon else quiet)})
+    return {"since": items[0]["at"], "until": until.isoformat(), "step": step, "devices": 2,
+            "items": items}  # fmt: skip
+
+
 class Stage:
     """The server, in a thread of its own with an event loop of its own."""
 
@@ -118,6 +133,8 @@ class Stage:
         self.usage: list[dict[str, Any]] = []
         self.devices: list[dict[str, Any]] = []
         self.audit: list[dict[str, Any]] = []
+        self.readings: list[dict[str, Any]] = []
+        self.timeline: dict[str, Any] = a_day()
         self.projects: list[dict[str, Any]] = []
         self.reservations: list[dict[str, Any]] = []
         self.runs: list[dict[str, Any]] = []
@@ -300,6 +317,10 @@ class API(Base):
             self.finish({"items": found[offset : offset + limit], "total": len(found)})
         elif self.path_name == "usage":
             self.finish({"items": stage.usage})
+        elif self.path_name == "usage/timeline":
+            self.finish(stage.timeline)
+        elif self.path_name.endswith("/use"):
+            self.finish({"items": stage.readings})
         elif self.path_name == "projects":
             self.finish({"items": stage.projects})
         elif self.path_name == "classes":

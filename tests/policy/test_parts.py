@@ -1,4 +1,4 @@
-"""Parts of cards: 70 % of one, 40 % of another; a lease that gives a part rather than all."""
+"""Parts of cards: 70% of one, 40% of another; a lease that gives a part rather than all."""
 
 from collections import Counter
 from dataclasses import replace
@@ -38,7 +38,7 @@ TEN = 10
 
 
 def offered(outs=OUTS):
-    """A pool of tenths of cards, with 70 % (or 40 %), 40 % and whole cards of it on offer."""
+    """A pool of tenths of cards, with 70% (or 40 %), 40 % and whole cards of it on offer."""
     sizes = {"large": (7, (4,)), "small": (4, ()), "whole": (10, (7, 4, 2))}
     return {
         "pools": (Pool("cards", parts=TEN),),
@@ -113,11 +113,11 @@ def test_it_becomes_no_smaller_than_was_allowed(least, steps):
 @pytest.mark.parametrize(
     ("wish", "said"),
     [
-        ({"count": 2}, "70 % of one card"),
-        ({"nodes": 2}, "70 % of one card"),
-        ({"min_count": 1}, "70 % of one card"),
-        ({"at_least": 55}, "no step of 55 %"),
-        ({"gpu_class": "small", "at_least": 30}, "no step of 30 %"),
+        ({"count": 2}, "70% of one card"),
+        ({"nodes": 2}, "70% of one card"),
+        ({"min_count": 1}, "70% of one card"),
+        ({"at_least": 55}, "no step of 55%"),
+        ({"gpu_class": "small", "at_least": 30}, "no step of 30%"),
     ],
 )
 def test_what_is_no_part_is_refused(wish, said):
@@ -137,7 +137,7 @@ def test_the_same_ask_again_is_the_same_lease():
     view = snapshot([lease], tenths(1), policy=POLICY)
     again = admission_check.answer(admission_check.Ask(lease.user, ""), view, "r2", (NOW, 2))
     assert not again.new
-    with pytest.raises(GPULeaseError, match="70 % of a card"):
+    with pytest.raises(GPULeaseError, match="70% of a card"):
         admission_check.answer(admission_check.Ask(lease.user, "", "small"), view, "r2", (NOW, 2))
 
 
@@ -269,7 +269,7 @@ def test_it_goes_on_with_a_step_of_its_class_where_that_is_enough():
         Shape("large", parts_of(0, 0, 4)),
     )
     said = explain(apply(large(), warning, NOW, OUTS), TWO)
-    assert "you go on with 40 % of the card" in said.sentence
+    assert "you go on with 40% of the card" in said.sentence
 
 
 def test_without_leave_all_of_it_goes():
@@ -327,7 +327,7 @@ SITE = replace(TWO, time_outs=LASTING, **offered(LASTING))
 @settings(max_examples=10)
 @given(drain=st.sampled_from(["done", "blocked", "silent"]), release=st.sampled_from([5, 30]))
 def test_a_whole_story_keeps_every_promise(drain, release):
-    """70 % and 40 % of one card: it shrinks for the other, and grows at its person's word."""
+    """70 % and 40% of one card: it shrinks for the other, and grows at its person's word."""
     site = Site(SITE, list(tenths(1)))
     uses = Habit(start=5, works=10_000, drain=drain, release=release)
     site.ask_as("a", uses, groups=("phys",), at_least=40)
@@ -366,7 +366,7 @@ def test_it_starts_with_a_step_where_no_card_has_more_room():
     started = apply(wants(1, 7, (4,)), step, NOW, OUTS)
     assert (started.count, started.asked_count) == (4, 7)
     said = explain(replace(started, state=LeaseState.ACTIVE, reason="connected"), POLICY)
-    assert "You have 40 % of a card, of the 70 % that you asked for." in said.sentence
+    assert "You have 40% of a card, of the 70% that you asked for." in said.sentence
 
 
 def test_it_starts_on_the_fullest_card_that_has_room_for_its_step():
@@ -382,7 +382,7 @@ def test_it_is_offered_its_wish_and_no_size_between():
     view = snapshot([mine], tenths(1), policy=POLICY)
     (shape,) = upgrades.within_reach(view).values()
     assert shape.count == 7
-    assert "70 % of a card (large) is free now" in of_wish(shape, mine, POLICY)
+    assert "70% of a card (large) is free now" in of_wish(shape, mine, POLICY)
     assert of_wish(shape, replace(mine, becomes=shape), POLICY) == "", "it is on its way there"
     assert "it comes by a click only" in of_wish(None, mine, POLICY)
     assert of_wish(None, replace(mine, asked_count=0), POLICY) == "", "it is what was asked for"
@@ -401,7 +401,7 @@ def test_a_reshaped_lease_starts_again_on_the_same_card():
     assert isinstance(step, Reshape)
     after = apply(lease, step, NOW, OUTS)
     said = explain(after, TWO)
-    assert "40 % of a card is kept for you" in said.sentence
+    assert "40% of a card is kept for you" in said.sentence
     found = planned([after, small()], tenths(1), policy=TWO)
     assert found["r0"].devices == parts_of(0, 0, 4)
     assert set(found["r9"].devices) <= set(parts_of(0, 4, 10))

@@ -37,7 +37,7 @@ def test_a_lease_over_midnight_is_cut_at_the_zones_own_midnight():
 
 
 def test_parts_of_cards_add_up_to_whole_ones():
-    """70 % and 30 % of a card for two hours are two hours of a card, at a tenth of its price."""
+    """70 % and 30% of a card for two hours are two hours of a card, at a tenth of its price."""
     uses = [use(hours=2, units=7, price=0.2), use("bob", "phys", hours=2, units=3, price=0.2)]
     day = EVENING + timedelta(days=1)
     (row,) = sums(uses, EVENING, day, ["project"], BERLIN, parts={"cards": 10})

@@ -3,9 +3,9 @@
 import sqlalchemy as sa
 
 from gpulease.policy.model import Verdict
-from gpulease.store import EvidenceMinute, Store, VerdictChange
+from gpulease.store import EvidenceMinute, Store, VerdictChange, used
 from gpulease.store.models import EvidenceMinuteRow, MetaRow, VerdictRow
-from tests.policy.build import NOW, at, request
+from tests.policy.build import NOW, active, at, request
 from tests.store.test_leases import new, refused
 
 
@@ -57,3 +57,28 @@ def test_verdict_changes_and_minutes(store):
         verdicts = list(session.scalars(sa.select(VerdictRow.verdict).order_by(VerdictRow.at)))
     assert found == [(NOW, 9, 51, 0, 0.5), (at(60), 0, 0, 60, None)]
     assert verdicts == ["busy", "idle"]
+
+
+def test_use_is_summed_over_all_leases_and_devices_of_a_minute(store):
+    for lease in (active(1), active(2, count=3, devices=("a", "b", "c"))):
+        store.save([new(lease)], NOW)
+    store.record_evidence([], [EvidenceMinute("r1", NOW, busy=40, idle=20)])
+    store.record_evidence([], [EvidenceMinute("r2", NOW, busy=10, unknown=50)])
+    store.record_evidence([], [EvidenceMinute("r1", at(60), quiet=60)])
+    first, second = used.Used(NOW, 70, 0, 20, 150), used.Used(at(60), 0, 60, 0, 0)
+    assert store.read(used.minutes, NOW, at(120)) == [first, second]
+    assert store.read(used.minutes, NOW, at(60)) == [first]
+    assert store.read(used.minutes, at(1), at(120)) == [second]
+
+
+def test_a_request_waits_until_it_gets_a_gpu_or_ends(store):
+    store.save([new(request(1, created=at(-100)))], NOW)
+    store.save([new(active(2, created=at(-90), active_since=at(-30)))], NOW)
+    waits = store.read(used.waits, at(-60), NOW)
+    assert waits == [
+        used.Waited(at(-90), at(-30), granted=True),
+        used.Waited(at(-100), None, granted=False),
+    ]
+    assert [each.granted for each in store.read(used.waits, at(-20), NOW)] == [False]
+    assert store.read(used.waits, at(-200), at(-150)) == []
+    assert len(store.read(used.waits, at(-60), NOW, 1)) == 1

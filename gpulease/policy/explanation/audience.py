@@ -168,7 +168,7 @@ def _class(old: GPUClass, new: GPUClass) -> Iterator[str]:
     if (old.parts, old.card_parts) != (new.parts, new.card_parts):
         yield f"Who asks for class {new.name} gets {_share(new)}, not {_share(old)}."
     if old.steps != new.steps:
-        steps = " or ".join(f"{percent(each, new.card_parts)} %" for each in new.steps)
+        steps = " or ".join(f"{percent(each, new.card_parts)}%" for each in new.steps)
         what = f"can go on with {steps} of the card" if steps else "gives all of it back"
         yield f"Who is asked for a part of class {new.name} {what}."
     if old.pool != new.pool:
@@ -181,7 +181,7 @@ def _class(old: GPUClass, new: GPUClass) -> Iterator[str]:
 def _share(gpu_class: GPUClass) -> str:
     if not gpu_class.parts:
         return "whole GPUs"
-    return f"{percent(gpu_class.parts, gpu_class.card_parts)} % of a card"
+    return f"{percent(gpu_class.parts, gpu_class.card_parts)}% of a card"
 
 
 def _pauses(before: PolicyDocument, after: PolicyDocument) -> Iterator[str]:

@@ -119,7 +119,7 @@ def _less_than_asked(lease: Lease) -> list[Text]:
             "asked": gpu_fractions.share(lease, lease.asked_count),
         }
         found.append(
-            Text("You have {share} % of a card, of the {asked} % that you asked for.", **shares)
+            Text("You have {share}% of a card, of the {asked}% that you asked for.", **shares)
         )
     elif lease.asked_count:
         counts = {"count": lease.count, "asked": lease.asked_count}
@@ -157,7 +157,7 @@ def of_wish(shape: Shape | None, lease: Lease, policy: PolicyDocument) -> str:
         return Text("You are told when what you asked for is free; it comes by a click only.")
     if lease.card_parts:
         return Text(
-            "{share} % of a card ({class}) is free now: `%gpu upgrade`, or a click, takes this "
+            "{share}% of a card ({class}) is free now: `%gpu upgrade`, or a click, takes this "
             "notebook there.",
             **{"share": gpu_fractions.share(lease, shape.count), "class": shape.gpu_class},
         )
@@ -216,7 +216,7 @@ def _becoming(lease: Lease, shape: Shape | None) -> str:
     if shape is None:
         return ""
     if lease.card_parts:
-        return Text("{share} % of a card", share=gpu_fractions.share(lease, shape.count))
+        return Text("{share}% of a card", share=gpu_fractions.share(lease, shape.count))
     return f"{shape.count} x {shape.gpu_class}"
 
 

@@ -16,12 +16,12 @@ _GOES_ON: Final = (
 #: Of a lease that becomes a smaller part of its card.
 _SMALLER: Final[Words] = {
     "preempted_in_part": (
-        "Somebody with a prior claim needs a part of this GPU; you go on with {share_kept} % of "
+        "Somebody with a prior claim needs a part of this GPU; you go on with {share_kept}% of "
         "the card.",
         _GOES_ON,
     ),
     "reserved_in_part": (
-        "A part of this GPU is reserved for a lab; you go on with {share_kept} % of the card.",
+        "A part of this GPU is reserved for a lab; you go on with {share_kept}% of the card.",
         _GOES_ON,
     ),
 }
@@ -31,7 +31,7 @@ OF_PARTS: Final[Mapping[LeaseState, Words]] = {
     LeaseState.DRAINING: _SMALLER,
     LeaseState.QUEUED: {
         "reshaped": (
-            "Your variables are in your notebook; {share} % of a card is kept for you.",
+            "Your variables are in your notebook; {share}% of a card is kept for you.",
             "It goes on by itself in a moment.",
         ),
     },

@@ -1,19 +1,24 @@
 """Minutes of evidence: how long each lease was busy, quiet, idle and unknown.
 
-Owns the adding up between writes, and each lease's sums over its whole life.  Samples stay in
-memory and are lost with the process; what is stored are these minutes, for whoever looks at a
-lease's use later, this service after a restart too.
+The minutes are stored, with each lease's sums over its whole life.  Single readings stay in memory
+and are lost with the process: the last ten minutes of them, for a picture of the present.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections import deque
+from collections.abc import Callable, Container, Iterable, Mapping
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
-from gpulease.policy.model import Evidence, Verdict
+from gpulease.policy.model import Evidence, Lease, Verdict
 from gpulease.store import EvidenceMinute
 
 _MINUTE = timedelta(minutes=1)
+#: Between two readings that are kept; a reading is the highest use of so long a time.
+_BETWEEN = timedelta(seconds=10)
+#: So many are kept: ten minutes.
+_KEPT = 60
 #: Seconds of a lease below which its share says nothing.
 _ENOUGH = 10.0
 
@@ -77,3 +82,39 @@ class Minutes:
         for each in minutes:
             self._seconds.pop((each.lease_id, each.minute), None)
             self._peaks.pop((each.lease_id, each.minute), None)
+
+
+class Reading(NamedTuple):
+    """The use of a lease's GPUs, 0 to 1, and their memory in bytes; ``None`` is not known."""
+
+    at: datetime
+    utilisation: float | None
+    memory_used: int | None
+
+
+class Readings:
+    """Keeps the readings of the last ten minutes by lease."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, deque[Reading]] = {}
+
+    def of(self, lease_id: str) -> tuple[Reading, ...]:
+        """Return the readings of one lease, oldest first."""
+        return tuple(self._of.get(lease_id, ()))
+
+    def add(
+        self,
+        leases: Iterable[Lease],
+        evidence: Mapping[str, Evidence],
+        memory_used: Callable[[Lease], int | None],
+        now: datetime,
+    ) -> None:
+        """Take a reading of each lease that is due for one; forget the leases that are gone."""
+        found: dict[str, deque[Reading]] = {}
+        for lease in leases:
+            if lease.id not in evidence:
+                continue
+            known = found[lease.id] = self._of.get(lease.id) or deque(maxlen=_KEPT)
+            if not known or now - known[-1].at >= _BETWEEN:
+                known.append(Reading(now, evidence[lease.id].utilisation, memory_used(lease)))
+        self._of = found

@@ -20,7 +20,7 @@ from gpulease.policy.model import Device, Evidence, Lease, Observed
 from gpulease.providers.base import Provider
 from gpulease.service.control_loop.evidence import Watch
 from gpulease.service.control_loop.ledger import Ledger
-from gpulease.service.control_loop.minutes import Minutes
+from gpulease.service.control_loop.minutes import Minutes, Readings
 from gpulease.service.control_loop.policies import Policies
 from gpulease.service.metrics import Metrics
 from gpulease.store import Change, VerdictChange
@@ -69,6 +69,7 @@ class Observer:
         self._clock = clock
         self.observed_state = ObservedState()
         self.minutes = Minutes()
+        self.readings = Readings()
         self._unwritten: list[VerdictChange] = []
 
     def busy_share(self, lease: Lease) -> float | None:
@@ -98,6 +99,7 @@ class Observer:
         live, policy = self._ledger.live(), self._policies.current
         evidence = dict(self._watch.judge(live, policy, now, simulated))
         self.observed_state = ObservedState(devices, observed, evidence, known, problem)
+        self.readings.add(live, evidence, self._watch.memory_used, now)
         await self._note(last.evidence, evidence, now)
 
     async def _note(

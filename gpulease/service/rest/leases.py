@@ -18,7 +18,14 @@ from gpulease.service.rest.operations import answers
 from gpulease.service.rest.scopes import ACCESS, needs_scope
 from gpulease.service.schemas.bodies import ConnectionBody, EmptyBody, EndBody, EndGroupBody
 from gpulease.service.schemas.queries import LeasesQuery, PageQuery, is_set
-from gpulease.service.schemas.shapes import DecisionView, Items, LeaseEvent, Page, ServerView
+from gpulease.service.schemas.shapes import (
+    DecisionView,
+    Items,
+    LeaseEvent,
+    Page,
+    ServerView,
+    UseReading,
+)
 from gpulease.texts import Text
 
 log = logging.getLogger(__name__)
@@ -169,6 +176,19 @@ class LeaseEvents(BaseHandler):
         """Answer the lease's history, oldest first."""
         lease = await self.services.history.one(self.asker, lease_id)
         self.answer({"items": await self.services.history.events(self.asker, lease)})
+
+
+class LeaseUse(BaseHandler):
+    """``leases/{id}/use``: what a lease's GPUs did in the last ten minutes."""
+
+    @needs_scope(ACCESS)
+    @answers({200: Items[UseReading]})
+    async def get(self, lease_id: str) -> None:
+        """Answer a reading for each ten seconds, oldest first; none of a lease that has ended."""
+        lease = await self.services.history.one(self.asker, lease_id)
+        readings = self.services.loop.observer.readings.of(lease.id)
+        items = [{**each._asdict(), "at": each.at.isoformat()} for each in readings]
+        self.answer({"items": items})
 
 
 class Why(BaseHandler):

@@ -14,14 +14,22 @@ from gpulease.policy import budgets
 from gpulease.policy.fairness import Node, standing
 from gpulease.policy.model import Snapshot
 from gpulease.policy.projects import Project
-from gpulease.service.hubs.auth import Asker
+from gpulease.service.hubs.auth import SCOPE_ADMIN, Asker
+from gpulease.service.leases import timeline
 from gpulease.service.leases.usage import charged, present, sums
 from gpulease.service.leases.view_parts import budget_view
 from gpulease.service.rest.base import BaseHandler
 from gpulease.service.rest.operations import Text, answers
 from gpulease.service.rest.scopes import ACCESS, needs_scope
-from gpulease.service.schemas.queries import UsageQuery
-from gpulease.service.schemas.shapes import Items, PoolShare, ProjectView, UsageView
+from gpulease.service.schemas.queries import TimelineQuery, UsageQuery
+from gpulease.service.schemas.shapes import (
+    Items,
+    PoolShare,
+    ProjectView,
+    TimelineStep,
+    TimelineView,
+    UsageView,
+)
 from gpulease.terminal import csv_text
 
 #: Days that are looked at where none are named.
@@ -85,6 +93,50 @@ class UsageTable(Usage):
         columns = [*query.by.split(","), *_FIGURES]
         self.set_header("Content-Type", "text/csv; charset=utf-8")
         self.finish(csv_text(columns, ([row[column] for column in columns] for row in rows)))
+
+
+class Timeline(BaseHandler):
+    """``usage/timeline``: what GPUs did and how long people waited; for admins."""
+
+    @needs_scope(SCOPE_ADMIN)
+    @answers({200: TimelineView}, query=TimelineQuery)
+    async def get(self) -> None:
+        """Answer the last hours in equal steps, the oldest first."""
+        self.answer(await self.found())
+
+    async def found(self) -> TimelineView:
+        """Return the last hours; where older hours are one row each, in whole hours."""
+        hours, snapshot = self.query(TimelineQuery).hours, self.services.loop.shown()
+        until = snapshot.now.astimezone(UTC).replace(second=0, microsecond=0)
+        length = timedelta(hours=hours)
+        folded = length > timedelta(days=1)
+        since = (until - length).replace(minute=0) if folded else until - length
+        minutes, waits = await timeline.read(self.services.ledger, since, until)
+        step = timeline.step_of(until - since, folded)
+        items = await self.services.workers.thread(
+            self.asker.name, timeline.timeline, minutes, waits, since, until, step
+        )
+        return {
+            "since": since.isoformat(),
+            "until": until.isoformat(),
+            "step": step.total_seconds(),
+            "devices": sum(device.healthy and not device.lost for device in snapshot.devices),
+            "items": items,
+        }
+
+
+class TimelineTable(Timeline):
+    """``usage/timeline.csv``."""
+
+    @needs_scope(SCOPE_ADMIN)
+    @answers({200: Text("text/csv")}, query=TimelineQuery)
+    async def get(self) -> None:
+        """Answer the same as a table."""
+        found = await self.found()
+        columns = list(TimelineStep.__annotations__)
+        rows = ([row[column] for column in columns] for row in map(dict, found["items"]))
+        self.set_header("Content-Type", "text/csv; charset=utf-8")
+        self.finish(csv_text(columns, rows))
 
 
 def projects_of(snapshot: Snapshot, asker: Asker) -> list[dict[str, Any]]:

@@ -144,6 +144,12 @@ def is_set(flag: str) -> bool:
     return flag in {"1", "true"}
 
 
+class TimelineQuery(Query):
+    """The last so many hours."""
+
+    hours: Annotated[int, Field(ge=1, le=90 * 24), BeforeValidator(_digits)] = 24
+
+
 class UsageQuery(Query):
     """What was used from one day to another (of ``zone``), both included, by what."""
 

@@ -66,6 +66,14 @@ class DecisionView(LeaseEvent):
     numbers: dict[str, Any]  # those of the sentences
 
 
+class UseReading(TypedDict):
+    """What a lease's GPUs did at one moment; ``None`` is not known."""
+
+    at: str
+    utilisation: float | None  # 0..1, the highest of the ten seconds before
+    memory_used: int | None  # bytes
+
+
 class ServerView(TypedDict):
     """A running notebook server of the asker's."""
 
@@ -301,6 +309,30 @@ class UsageRow(_OfClass):
     hours: float  # of one device
     gpu_hours: float  # at the class's price: what a budget pays
     estimated: bool  # some of it ended unseen, and was counted until it was heard of last
+
+
+class TimelineStep(TypedDict):
+    """One step of a chart: averages of GPUs that leases hold, and of people who wait."""
+
+    at: str  # where the step begins
+    busy: float
+    quiet: float
+    idle: float
+    unknown: float
+    waiting: float
+    granted: int  # how many got a GPU in it
+    wait: float | None  # seconds that these waited, the median; None: nobody got one
+    longest_wait: float | None
+
+
+class TimelineView(TypedDict):
+    """How GPUs were used over a time; ``devices`` are those that are there now."""
+
+    since: str
+    until: str
+    step: float  # seconds
+    devices: int
+    items: list[TimelineStep]
 
 
 class UsageView(TypedDict):

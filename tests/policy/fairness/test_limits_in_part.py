@@ -215,6 +215,6 @@ def test_a_part_of_a_card_above_a_limit_is_refused_in_percent():
     policy = replace(shared(share), classes=(offered,))
     devices = tuple(dividing.divided([Device("GPU-0", "cards")], {"cards": 10}))
     said = refusal(policy, devices)
-    assert "You asked for 70 % of a card, and project phys may hold 50 % of a card at once" in said
+    assert "You asked for 70% of a card, and project phys may hold 50% of a card at once" in said
     fits = Ask("ann", "", groups=("phys",), at_least=40)
     assert answer(fits, snapshot([], devices, policy=policy), "r1", (NOW, 1)).new

@@ -2,6 +2,7 @@
 import * as api from "./api.js";
 import { alertError, h, onAction, update } from "./dom.js";
 import { showAudit } from "./audit.js";
+import { showCharts } from "./charts.js";
 import { showDevices } from "./devices.js";
 import { ending } from "./ending.js";
 import { drawer } from "./holder.js";
@@ -10,6 +11,7 @@ import { Live, everySecond, showLink } from "./live.js";
 import { showMessages } from "./notices.js";
 import { _ } from "./texts.js";
 import { classesOverview, endedTable, liveTable } from "./table.js";
+import { tabs } from "./tabs.js";
 import { usageTable } from "./usage.js";
 
 const SIZE = 25;
@@ -47,7 +49,8 @@ function matches(lease) {
 
 async function readUsage() {
   try {
-    update($("usage"), usageTable((await api.get("usage?by=project")).items));
+    const by = $("usage-by").value;
+    update($("usage"), usageTable((await api.get(`usage?by=${by}`)).items, by));
   } catch (error) {
     alertError(error);
   }
@@ -80,6 +83,9 @@ $("search").addEventListener("input", () => {
   offset = 0;
   draw();
 });
-readUsage();
+$("usage-by").addEventListener("change", readUsage);
 showDevices($("devices"), live);
 const turnAudit = showAudit($("audit"), $("audit-search"));
+const readCharts = showCharts($("charts"), $("charts-hours"));
+const OPENED = { usage: () => [readUsage(), readCharts()], history: () => readEnded(), audit: () => turnAudit() };
+tabs($("tabs"), (name) => OPENED[name]?.());

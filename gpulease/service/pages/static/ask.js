@@ -89,7 +89,7 @@ export function countChoice(item, chosen) {
 }
 
 function partOfACard(percent) {
-  return _("{percent} % of a card", { percent });
+  return _("{percent}% of a card", { percent });
 }
 
 /** Whether it may become smaller rather than end, where a class is a part of a card with steps. */
@@ -103,7 +103,7 @@ function stepChoice(item, chosen) {
       "select",
       { class: "form-select gl-count", id: "ask-step", name: "at_least" },
       h("option", { value: "", selected: !chosen }, _("I give all of it back")),
-      item.steps.map((step) => h("option", { value: String(step), selected: String(step) === chosen }, _("I go on with {percent} % of the card", { percent: step }))),
+      item.steps.map((step) => h("option", { value: String(step), selected: String(step) === chosen }, _("I go on with {percent}% of the card", { percent: step }))),
     ),
   );
 }

@@ -10,7 +10,7 @@ const SIZE = 25;
 const BY = { planner: _("the planner") }; // among people
 const WAIT = 300; // ms after the last key until the service is asked
 
-/** Fill `place` from the audit by the words in `field`; returns what turns the pages. */
+/** Fill `place` from the audit by the words in `field`; returns what reads a page of it. */
 export function showAudit(place, field) {
   let timer = null;
   let asked = 0;
@@ -28,7 +28,6 @@ export function showAudit(place, field) {
     clearTimeout(timer);
     timer = setTimeout(read, WAIT);
   });
-  read();
   return read;
 }
 

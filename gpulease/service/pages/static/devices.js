@@ -104,7 +104,7 @@ function shelf(name, items, chosen) {
 }
 
 function tile(item, pressed) {
-  const use = item.percent ? _("{use}, {percent} %", { use: USES[item.use], percent: item.percent }) : USES[item.use];
+  const use = item.percent ? _("{use}, {percent}%", { use: USES[item.use], percent: item.percent }) : USES[item.use];
   const words = [item.name || item.uuid, use, item.user].filter(Boolean);
   return h(
     "button",
@@ -121,7 +121,7 @@ function about(item) {
     { class: "gl-facts gl-device", "data-key": "about", role: "status" },
     fact(_("Device"), [item.name, bytes(item.memory)].filter(Boolean).join(" · ")),
     fact(_("Identifier"), item.uuid),
-    fact(_("Part"), item.percent && _("{percent} % of a card", { percent: item.percent })),
+    fact(_("Part"), item.percent && _("{percent}% of a card", { percent: item.percent })),
     fact(_("Now"), USES[item.use]),
     fact(_("Who"), item.user),
     fact(_("Class"), item.gpu_class),

@@ -3,8 +3,12 @@
 import { _ } from "./texts.js";
 
 /** Build an element.  `false`, `null` and `undefined` attributes and children are left out. */
-export function h(tag, attributes = {}, ...children) {
-  const element = document.createElement(tag);
+export const h = (tag, attributes = {}, ...children) => filled(document.createElement(tag), attributes, children);
+
+/** The same of a picture's element. */
+export const svg = (tag, attributes = {}, ...children) => filled(document.createElementNS("http://www.w3.org/2000/svg", tag), attributes, children);
+
+function filled(element, attributes, children) {
   for (const [name, value] of Object.entries(attributes ?? {})) {
     if (value === false || value === null || value === undefined) continue;
     element.setAttribute(name, value === true ? "" : String(value));

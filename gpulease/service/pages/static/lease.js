@@ -1,6 +1,7 @@
 // Shows one lease: what is happening, why, what comes next and when, what can be done now.
 // Pure but for the elements it makes.  The sentences are the service's.
 import { h } from "./dom.js";
+import { sparks } from "./spark.js";
 import { _, _n } from "./texts.js";
 import { about, bytes, capital, clock, duration, localTimes, percent, secondsUntil, serverName, when } from "./words.js";
 
@@ -105,12 +106,6 @@ export function useMeter(lease) {
   ];
 }
 
-function memoryFact(lease) {
-  if (lease.memory_used === null || lease.memory_used === undefined) return null;
-  const whole = bytes(lease.devices.reduce((sum, device) => sum + device.memory, 0));
-  return fact(_("GPU memory in use"), _("{used} of {whole}", { used: bytes(lease.memory_used) || _("{size} MB", { size: 0 }), whole }));
-}
-
 function fact(name, ...value) {
   return h("div", { class: "gl-fact", "data-key": name }, h("dt", {}, name), h("dd", {}, ...value));
 }
@@ -148,12 +143,8 @@ function activeFacts(lease, now) {
   return [
     lease.notebook ? fact(_("Notebook"), lease.notebook) : null,
     lease.devices.length ? fact(lease.devices.length > 1 ? _("Devices") : _("Device"), devices(lease)) : null,
-    fact(_("GPU use, last 10 s"), useMeter(lease)),
-    memoryFact(lease),
-    fact(_("Status"), verdictBadge(lease)),
     fact(_("Held for"), since(lease.active_since, now)),
     lease.busy_share === null || lease.busy_share === undefined ? null : fact(_("Busy"), _("{share} of that time", { share: percent(lease.busy_share) })),
-    lease.state === "active" ? endingFact(lease, now) : null,
   ];
 }
 
@@ -167,16 +158,33 @@ const ENDINGS = {
   budget: _("GPU-hours used up in"),
 };
 
-function endingFact(lease, now) {
-  const name = ENDINGS[lease.ends_by];
-  return name ? fact(name, timer(lease.ends_at, now, name), ` (${when(lease.ends_at)})`) : null;
+// The way of a GPU that nobody uses: which step it is at, and what comes next, when.
+const PHASES = [_("In use"), _("Idle"), _("Idle warning"), _("Released")];
+
+function phaseOf(lease) {
+  if (lease.state === "draining") return [3, stateWord(lease)];
+  if (lease.state === "warned") return [2, ["idle", "quiet"].includes(lease.reason) ? PHASES[2] : stateWord(lease)];
+  return [lease.verdict === "idle" ? 1 : 0, capital(VERDICTS[lease.verdict]?.[0] ?? lease.verdict)];
 }
 
-function countdown(lease, now) {
-  const warned = lease.state === "warned";
+function phases(lease, now) {
+  const [at, name] = phaseOf(lease);
+  const step = (word, index) =>
+    index === at
+      ? h("li", { class: "gl-phase-now", "aria-current": "step", "data-key": index }, h("span", { class: "gl-phase-name" }, name), nextOf(lease, now))
+      : h("li", { "data-key": index }, word);
+  return h("ol", { class: "gl-phases", "data-key": "phases" }, PHASES.map(step));
+}
+
+/** What ends the present step, and when. */
+function nextOf(lease, now) {
   if (!lease.ends_at) return null;
-  const words = warned ? _("until this GPU is released") : _("at most, until it is done");
-  return h("p", { class: "gl-countdown", "data-key": "countdown" }, timer(lease.ends_at, now, words, true), h("span", {}, words));
+  if (lease.state === "active") {
+    const name = ENDINGS[lease.ends_by];
+    return name ? h("span", { class: "gl-phase-next", "data-key": "next" }, name, " ", timer(lease.ends_at, now, name), ` (${when(lease.ends_at)})`) : null;
+  }
+  const words = lease.state === "warned" ? _("until this GPU is released") : _("at most, until it is done");
+  return h("span", { class: "gl-countdown", "data-key": "countdown" }, timer(lease.ends_at, now, words, true), " ", h("span", {}, words));
 }
 
 function ended(lease) {
@@ -201,18 +209,17 @@ function leftBehind(lease) {
   );
 }
 
-function body(lease, now) {
+function body(lease, now, readings) {
   switch (lease.state) {
     case "queued":
       return h("dl", { class: "gl-facts" }, queuedFacts(lease, now));
     case "starting":
       return startingSteps(lease);
     case "active":
-      return h("dl", { class: "gl-facts" }, activeFacts(lease, now));
     case "warned":
-      return [countdown(lease, now), h("dl", { class: "gl-facts" }, activeFacts(lease, now))];
+      return [phases(lease, now), sparks(lease, readings, now), h("dl", { class: "gl-facts", "data-key": "facts" }, activeFacts(lease, now))];
     case "draining":
-      return countdown(lease, now);
+      return phases(lease, now);
     default:
       return ended(lease);
   }
@@ -236,7 +243,7 @@ function keepButton(lease, busy) {
 
 /** The words for a part of one card. */
 export function partOf(title, percent) {
-  return _("{title}, {percent} % of a card", { title, percent });
+  return _("{title}, {percent}% of a card", { title, percent });
 }
 
 /** What was asked for is free, or more of it: a click moves the notebook there. */
@@ -287,13 +294,14 @@ function openServer(lease, url) {
 
 /** What a lease says in one place: sentences, figures, what can be done.  `busy`: a call is on its way;
  * `question`: what the person must agree to before it is returned; `waiting`: how many want such a GPU;
- * `again`: whether it can be asked for again here, which the form for asking does otherwise. */
-export function leaseBody(lease, now, { busy = false, withActions = true, serverUrl = "", question = "", waiting = 0, again = true } = {}) {
+ * `again`: whether it can be asked for again here, which the form for asking does otherwise;
+ * `readings`: its use in the last ten minutes. */
+export function leaseBody(lease, now, { busy = false, withActions = true, serverUrl = "", question = "", waiting = 0, again = true, readings = [] } = {}) {
   const doable = withActions ? [actions(lease, busy, question, again), openServer(lease, serverUrl)] : null;
   return [
     h("p", { class: "gl-sentence", "data-key": "sentence" }, sentenceOf(lease) || `${stateWord(lease)}.`),
     leftBehind(lease),
-    body(lease, now),
+    body(lease, now, readings),
     lease.next_step ? h("p", { class: "gl-next", "data-key": "next" }, lease.next_step) : null,
     waiting && ["active", "warned"].includes(lease.state) ? h("p", { class: "gl-others", "data-key": "others" }, _n("{n} person waits for such a GPU: return it when you are done.", "{n} others wait for such a GPU: return it when you are done.", waiting)) : null,
     doable ? h("div", { class: "gl-actions", "data-key": "actions" }, doable) : null,

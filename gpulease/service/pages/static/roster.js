@@ -42,7 +42,7 @@ function leaseCells(lease, now) {
   const waits = lease.state === "queued";
   const device = lease.devices.map((one) => one.name).join(", ");
   return [
-    cell(_("GPU"), device || lease.gpu_class, lease.count > 1 && !device ? ` × ${lease.count}` : "", lease.percent ? ` · ${lease.percent} %` : "", h("div", { class: "gl-small" }, theirServer(lease.server))),
+    cell(_("GPU"), device || lease.gpu_class, lease.count > 1 && !device ? ` × ${lease.count}` : "", lease.percent ? ` · ${lease.percent}%` : "", h("div", { class: "gl-small" }, theirServer(lease.server))),
     cell(_("State"), stateBadge(lease), waits && lease.position ? h("div", { class: "gl-small" }, _("place {n}", { n: lease.position })) : null),
     cell(_("How long"), since(waits ? lease.created : (lease.active_since ?? lease.created), now)),
     cellOf("use", _("Use"), waits || lease.state === "starting" ? "-" : useMeter(lease)),

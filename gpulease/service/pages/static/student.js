@@ -9,6 +9,7 @@ import { showMessages } from "./notices.js";
 import { showMine } from "./mine.js";
 import { pager } from "./pager.js";
 import { Runs } from "./runs.js";
+import { Readings } from "./spark.js";
 import { _ } from "./texts.js";
 import { clock, duration, secondsUntil, serverName, when } from "./words.js";
 
@@ -36,7 +37,7 @@ function draw() {
   const last = current.length ? null : holder.lastEnded();
   const shown = last ? [last] : current;
   const may = holder.mayAsk();
-  const cards = shown.map((lease) => leaseCard(lease, classTitle(lease.gpu_class), now, { busy: holder.busy, serverUrl: holder.serverUrl(lease.server), question: holder.question(lease.id), waiting: waitingFor(lease), again: !may }));
+  const cards = shown.map((lease) => leaseCard(lease, classTitle(lease.gpu_class), now, { busy: holder.busy, serverUrl: holder.serverUrl(lease.server), question: holder.question(lease.id), waiting: waitingFor(lease), again: !may, readings: readings.of(lease) }));
   const nothing = h("p", { class: "text-body-secondary", "data-key": "none" }, _("You have no GPU. Your notebooks run on the CPU and lose nothing when a GPU comes or goes."));
   update($("leases"), cards.length ? cards : nothing);
   $("simulated").hidden = ![...live.classes, ...shown].some((item) => item.simulated);
@@ -78,6 +79,7 @@ async function readHistory(offset = history.offset) {
 }
 
 const redraw = drawer(draw);
+const readings = new Readings(live, redraw);
 let liveCount = -1;
 live.addEventListener("change", () => {
   const count = holder.current().length;

@@ -57,7 +57,7 @@ function row(lease, now, extra) {
     "tr",
     { "data-key": lease.id, "data-state": lease.state },
     cell(_("Who"), h("strong", {}, lease.user), h("div", { class: "gl-small" }, theirServer(lease.server))),
-    cell(_("GPU"), lease.gpu_class, lease.count > 1 ? ` × ${lease.count}` : "", lease.percent ? ` · ${lease.percent} %` : "", lease.devices.map((device) => h("div", { class: "gl-small", title: device.uuid }, device.name))),
+    cell(_("GPU"), lease.gpu_class, lease.count > 1 ? ` × ${lease.count}` : "", lease.percent ? ` · ${lease.percent}%` : "", lease.devices.map((device) => h("div", { class: "gl-small", title: device.uuid }, device.name))),
     cell(_("State"), stateBadge(lease), queued && lease.position ? h("div", { class: "gl-small" }, _("place {n}", { n: lease.position })) : null, lease.detail ? h("div", { class: "gl-small", "data-key": "detail" }, lease.detail) : null),
     cell(_("How long"), since(queued ? lease.created : (lease.active_since ?? lease.created), now)),
     cellOf("use", _("Use"), use, share === undefined || share === null ? null : h("div", { class: "gl-small" }, _("busy {share} of its time", { share: percent(share) }))),

@@ -1,26 +1,29 @@
-// What was used, by project and person.  Makes markup only.
+// What was used, by project, person, class or day.  Makes markup only.
 import { cell, h, meta } from "./dom.js";
 import { _ } from "./texts.js";
 import { hours } from "./words.js";
 
-/** Rows of the service's usage by project, the most used first, with a bar each. */
-export function usageTable(rows) {
-  const link = h("a", { href: `${meta("prefix")}api/usage.csv?by=project`, download: "usage.csv", "data-key": "csv" }, _("As CSV"));
+const TITLES = { project: _("Project"), person: _("Person"), class: _("Class"), day: _("Day") };
+const nameOf = (row, by) => row[by] || (by === "project" ? _("no project") : "-");
+
+/** Rows of the service's usage with a bar each: the most used first, but days in their order. */
+export function usageTable(rows, by) {
+  const link = h("a", { href: `${meta("prefix")}api/usage.csv?by=${by}`, download: "usage.csv", "data-key": "csv" }, _("As CSV"));
   if (!rows.length) return h("p", { class: "text-body-secondary", "data-key": "empty" }, _("Nothing was used."));
   const most = Math.max(...rows.map((row) => row.gpu_hours), 0.1);
-  const sorted = [...rows].sort((a, b) => b.gpu_hours - a.gpu_hours);
+  const sorted = [...rows].sort((a, b) => (by === "day" ? (a.day < b.day ? 1 : -1) : b.gpu_hours - a.gpu_hours));
   const line = (row) =>
     h(
       "tr",
-      { "data-key": row.project || "none" },
-      cell(_("Project"), row.project || _("no project")),
+      { "data-key": row[by] || "none" },
+      cell(TITLES[by], nameOf(row, by)),
       cell(_("GPU-hours"), hours(row.gpu_hours), row.estimated ? _(" (estimated)") : ""),
       cell(_("Device hours"), hours(row.hours)),
-      cell("", h("progress", { class: "gl-meter", max: most, value: row.gpu_hours, "aria-label": _("Share of {project}", { project: row.project || _("no project") }) })),
+      cell("", h("progress", { class: "gl-meter", max: most, value: row.gpu_hours, "aria-label": _("Share of {name}", { name: nameOf(row, by) }) })),
     );
-  const heads = [_("Project"), _("Charged GPU-hours"), _("Device hours")];
+  const heads = [TITLES[by], _("Charged GPU-hours"), _("Device hours")];
   return [
-    h("table", { class: "table gl-table", "data-key": "table" }, h("caption", { class: "visually-hidden" }, _("Used by project")), h("thead", {}, h("tr", {}, heads.map((name) => h("th", { scope: "col" }, name)), h("th", { scope: "col" }, h("span", { class: "visually-hidden" }, _("Share"))))), h("tbody", {}, sorted.map(line))),
+    h("table", { class: "table gl-table", "data-key": "table" }, h("caption", { class: "visually-hidden" }, _("Use in the last 30 days")), h("thead", {}, h("tr", {}, heads.map((name) => h("th", { scope: "col" }, name)), h("th", { scope: "col" }, h("span", { class: "visually-hidden" }, _("Share"))))), h("tbody", {}, sorted.map(line))),
     link,
   ];
 }

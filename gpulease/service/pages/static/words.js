@@ -40,7 +40,7 @@ export function bytes(size) {
   return _("{size} GB", { size: gib.toLocaleString(locale, { maximumFractionDigits: gib < 10 ? 1 : 0 }) });
 }
 
-export const percent = (share) => (share === null || share === undefined ? _("no data") : `${Math.round(share * 100)} %`);
+export const percent = (share) => (share === null || share === undefined ? _("no data") : share.toLocaleString(locale, { style: "percent", maximumFractionDigits: 0 }));
 
 /** GPU-hours: of less than one, two digits, for a quarter is not none. */
 export const hours = (value) => value.toLocaleString(locale, { maximumFractionDigits: Math.abs(value) < 1 ? 2 : 1 });
