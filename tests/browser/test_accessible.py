@@ -12,6 +12,8 @@ from tests.pages.stage import Stage, lease, soon
 pytestmark = pytest.mark.browser
 ADMIN = ("admin", "admin#usage", "admin#history", "admin#audit", "policy#advanced", "health")
 PAGES = ("", "card", "group", *ADMIN, "guide/student.html")
+#: What a page shows once the service has answered.
+SHOWS_DATA = ":is(tbody tr, .gl-lease, .gl-card-lease, dl, .gl-out):visible"
 STATES = ("queued", "starting", "active", "warned", "draining", "ended")
 
 
@@ -67,7 +69,7 @@ def test_every_page_is_accessible(
 ) -> None:
     page = profile.new_page()
     page.goto(busy_stage.url + path)
-    page.wait_for_selector(":is(tbody tr, .gl-lease, .gl-card-lease, dl, .gl-out):visible")
+    page.wait_for_selector(SHOWS_DATA)
     # Colours do not depend on the width, nor names on the theme.
     for width, theme in ((360, "dark"), (1280, "light")):
         page.set_viewport_size({"width": width, "height": 900})

@@ -9,7 +9,7 @@ import pytest
 from gpulease.policy.explanation.reasons import WAITING
 from gpulease.service.languages import LANGUAGES, catalogue, po_catalogue
 from gpulease.texts import Text
-from tests.browser.test_accessible import PAGES, busy_stage  # noqa: F401 - a fixture
+from tests.browser.test_accessible import PAGES, SHOWS_DATA, busy_stage  # noqa: F401 - a fixture
 from tests.pages.stage import Stage, lease
 
 pytestmark = pytest.mark.browser
@@ -50,8 +50,8 @@ def test_no_english_is_left_on_any_page(
         page = context.new_page()
         for path in (each for each in PAGES if not each.startswith("guide/")):  # in English
             page.goto(busy_stage.url + path)
-            page.wait_for_selector("tbody tr, .gl-lease, .gl-card-lease, dl, .gl-out")
-            if path not in {"group", "policy#advanced", "health"}:  # its rows come one by one
+            page.wait_for_selector(SHOWS_DATA)
+            if path in {"", "card", "admin"}:
                 page.wait_for_function(SAYS, arg=catalogue(language).gettext(sentence))
             shown = " ".join(page.evaluate(SHOWN).split())
             assert page.locator(f'html[lang="{language}"]').count() == 1

@@ -67,7 +67,15 @@ def test_each_role_has_a_picture_of_each_state(
     page = profile.new_page()
     for state in map(str, LeaseState):
         shown(stage, state)
-        page.goto(stage.url + path)
+        page.goto(stage.url + path + ("#history" if (role, state) == ("admin", "ended") else ""))
         page.wait_for_selector(place.format(state=state))
         pictures.take(page, f"{role}-{state}")
     assert {f"{role}-{state}" for state in LeaseState} <= pictures.taken
+
+
+def test_the_admins_charts_have_a_picture(stage: Stage, profile: Any, pictures: Pictures) -> None:
+    stage.reader = ROLES["admin"][0]
+    page = profile.new_page()
+    page.goto(stage.url + "admin#usage")
+    page.wait_for_selector("#charts canvas >> nth=1")
+    pictures.take(page, "admin-usage")

@@ -456,7 +456,7 @@ def test_a_divided_card_is_one_line_with_its_parts(stage: Stage, page: Any) -> N
     assert page.inner_text(".gl-shelf h3") == "cards 2 devices"
     lines = page.locator(".gl-tiles > li")
     assert [" ".join(each.split()) for each in lines.all_inner_texts()] == [
-        "busy, 70 % grace free, 30 % A100 0", "free, 100 % A100 1"
+        "busy, 70% grace free, 30% A100 0", "free, 100% A100 1"
     ]  # fmt: skip
     tops = lines.evaluate_all("all => all.map(li => li.getBoundingClientRect().top)")
     assert tops[0] < tops[1], "each card has its own line"
