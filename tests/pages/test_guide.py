@@ -3,6 +3,7 @@
 import re
 import urllib.request
 from html.parser import HTMLParser
+from pathlib import Path
 from posixpath import normpath
 
 import pytest
@@ -15,6 +16,12 @@ from tests.pages.test_frames import fetch
 PAGES = sorted(
     str(file.relative_to(guide.folder()).with_suffix("")) for file in guide.folder().rglob("*.md")
 )
+
+ROOT = Path(__file__).parents[2]
+#: What people read beside the documentation.
+PRODUCT = ("gpulease", "labextension/src", "chart", "hub_config", "testcluster")
+#: How it names a page of ours: ``docs/runbooks.md#errors``.  Another project's has its address.
+NAMED = re.compile(r"(?<![\w/.-])docs/([a-z0-9/-]+)\.md(?:#([\w-]+))?")
 
 
 class Read(HTMLParser):
@@ -65,6 +72,22 @@ def test_each_page_leads_to_what_is_there(name: str) -> None:
         where = beside(name, picture)
         assert re.fullmatch(guide.PICTURE, where)
         assert (guide.folder() / where).is_file()
+
+
+def test_each_page_that_a_text_of_the_product_names_is_there() -> None:
+    files = [file for folder in PRODUCT for file in (ROOT / folder).rglob("*") if file.is_file()]
+    named = {
+        (file.name, *found)
+        for file in [*files, *ROOT.glob("*.md")]
+        for found in NAMED.findall(file.read_text(encoding="utf-8", errors="ignore"))
+    }
+    assert any(anchor for _, _, anchor in named)
+    missing = [
+        (file, name, anchor)
+        for file, name, anchor in named
+        if name not in PAGES or (anchor and anchor not in reading(name).anchors)
+    ]
+    assert missing == []
 
 
 def test_headings_of_one_name_are_two_places() -> None:
