@@ -26,7 +26,7 @@ HUB55 := tests/hub tests/service/test_who_is_asking.py tests/service/test_hubapi
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help quick test-pythons setup setup-system setup-cluster demo frontend test test-frontend test-processes test-site texts test-hub55 test-frameworks test-corpus test-gpu test-cluster test-nightly test-images check bench docs clean
+.PHONY: help quick test-pythons setup setup-system setup-cluster demo frontend test test-frontend test-processes test-site texts test-hub55 test-frameworks test-corpus test-gpu test-cluster test-nightly test-images check reference bench docs clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -96,6 +96,9 @@ test-images: ## as root on Debian: build the images of containers/ on stand-in b
 
 texts: $(VENV)/.ready-check ## write new texts of the service's pages into the catalogues of their languages
 	@$(BIN)/python tools/texts.py update
+
+reference: $(VENV)/.ready-check ## write the tables of docs/reference from the code
+	@$(BIN)/python tools/reference.py
 
 check: $(VENV)/.ready-check ## format, lint, types, layers, translations; the same of the JupyterLab extension, with its unit tests
 	$(BIN)/ruff format --check .

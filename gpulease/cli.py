@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from gpulease import __version__
-from gpulease.commands import database, runs, usage
+from gpulease.commands import admin, runs, usage
 from gpulease.companion import cli as companion
 from gpulease.errors import GPULeaseError
 from gpulease.gpus.agent import arguments as agent
@@ -45,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if words[:1] == ["service"]:  # parses the rest of the line itself
             return _service(words[1:])
-        arguments = _parser().parse_args(words)
+        arguments = command_line().parse_args(words)
         run: Callable[[argparse.Namespace], int] = arguments.run
         return run(arguments)
     except GPULeaseError as error:
@@ -83,7 +83,8 @@ class _Parser(argparse.ArgumentParser):
         super().error(plain(message))
 
 
-def _parser() -> argparse.ArgumentParser:
+def command_line() -> argparse.ArgumentParser:
+    """Return the parser of every subcommand; the options of ``service`` are traitlets."""
     parser: argparse.ArgumentParser = _Parser(
         prog="gpulease",
         description="Ephemeral GPU leases for JupyterHub notebooks: the GPU comes and goes, the"
@@ -92,7 +93,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"gpulease {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_demo(commands)
-    commands.add_parser("service", help="run the lease service", add_help=False)
+    commands.add_parser(
+        "service",
+        help="run the lease service",
+        add_help=False,
+        description="Runs the lease service. The hub starts it with the right environment"
+        " (service_command), or you run it with the same JUPYTERHUB_* variables.",
+    )
     companion.add_parsers(commands)
     _add_agent(commands)
     _add_policy(commands)
@@ -101,13 +108,14 @@ def _parser() -> argparse.ArgumentParser:
     _add_verify(commands)
     _add_strip(commands)
     _add_db(commands)
-    _add_admin(commands)
+    admin.add_parsers(commands)
     usage.add_parsers(commands)
     runs.add_parsers(commands)
     _add_doctor(commands)
     _add_support_bundle(commands)
     _add_uninstall(commands)
-    version = commands.add_parser("version", help="print the version")
+    says = "print the version"
+    version = commands.add_parser("version", help=says, description=f"{says.capitalize()}.")
     version.set_defaults(run=_version)
     return parser
 
@@ -124,7 +132,7 @@ def _add_demo(commands: Commands) -> None:
         "demo",
         help="start a whole hub on this machine and try it; --check does the round by itself",
         description="Starts a real JupyterHub with its proxy, the lease service and four people on"
-        " free loopback ports, and prints one address. Ctrl-C ends everything.",
+        " free loopback ports, and prints one address. Ctrl-C ends every process that it started.",
     )
     command.add_arguments(parser)
     parser.set_defaults(run=command.run)
@@ -133,9 +141,10 @@ def _add_demo(commands: Commands) -> None:
 def _add_agent(commands: Commands) -> None:
     parser = commands.add_parser(
         "agent",
-        help="watch the GPUs of a Kubernetes node and tell the lease service",
+        help="watch the GPUs of a Kubernetes node and report to the lease service",
         description="Runs on each GPU node. Reads every GPU once a second and posts what it saw in"
-        " batches. Waits for a driver, a kubelet or a service that is away, and says so.",
+        " batches. Waits for a driver, a kubelet or a service that is away, and says so. Needs the"
+        " extra agent.",
     )
     agent.add_arguments(parser)
     parser.set_defaults(run=_agent)
@@ -152,9 +161,11 @@ def _add_doctor(commands: Commands) -> None:
 
     parser = commands.add_parser(
         "doctor",
-        help="check an installation on Kubernetes and say how to mend it",
-        description="Looks with the lease service's own rights, best in its pod. Changes nothing."
-        " Exit status 0 when nothing is wrong.",
+        help="check an installation on Kubernetes and say how to fix it",
+        description="Looks with the lease service's own rights, best in its pod. On one machine"
+        " (--config without a cluster) it checks the hubs and the pages, with the service's"
+        " environment. Changes nothing: pods are only offered to the API server as a dry run."
+        " Exit status 1 when something is wrong.",
     )
     doctor.add_arguments(parser)
     parser.set_defaults(run=doctor.run)
@@ -165,9 +176,10 @@ def _add_support_bundle(commands: Commands) -> None:
 
     parser = commands.add_parser(
         "support-bundle",
-        help="write what somebody needs who helps you, without secrets",
-        description="Best in the lease service's pod. Versions, settings, what doctor finds,"
-        " health and figures. No secret and no name of a person is in it.",
+        help="collect what support needs, without secrets",
+        description="Writes versions, settings, what doctor finds, health and metrics; best in the"
+        " lease service's pod. Tokens, passwords and keys are removed, and so is every value of 8"
+        " characters or more that is not known to be harmless. No name of a person is asked for.",
     )
     support_bundle.add_arguments(parser)
     parser.set_defaults(run=support_bundle.run)
@@ -188,7 +200,9 @@ def _add_uninstall(commands: Commands) -> None:
 
 
 def _add_policy(commands: Commands) -> None:
-    parser = commands.add_parser("policy", help="work with policy documents")
+    parser = commands.add_parser(
+        "policy", help="work with policy documents", description="Works with policy documents."
+    )
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     check = actions.add_parser(
         "check",
@@ -204,7 +218,7 @@ def _add_policy(commands: Commands) -> None:
     beside.add_argument(
         "--service",
         action="store_true",
-        help="compare with what the running service has in force, and say who is met by it now",
+        help="compare with what the running service has in force, and say who it would affect",
     )
     check.add_argument("--url", help="the service's address, ending in /services/gpulease/")
     check.set_defaults(run=_policy_check)
@@ -214,7 +228,7 @@ def _add_policy(commands: Commands) -> None:
 def _add_whatif(actions: Commands) -> None:
     whatif = actions.add_parser(
         "whatif",
-        help="what a policy would have made of the last days",
+        help="what the last days would have been like under a policy",
         description="Asks a running service to replay its last days under the document. The"
         " address comes from --url or GPULEASE_SERVICE_URL, the token (with"
         " custom:gpulease:admin) from GPULEASE_TOKEN or JUPYTERHUB_API_TOKEN.",
@@ -255,8 +269,7 @@ def _add_strip(commands: Commands) -> None:
         help="take gpulease's magics out of notebooks, for graders and for people without it",
         description="Removes %%gpu, %%cpu, %gpu, %load_ext gpulease and @gpu.run, turns"
         " `with gpu():` into `if True:`, and removes what JupyterLab keeps of GPU cells in the"
-        " file. Names each cell that still needs gpulease; exit status 0 when there is"
-        " none.".replace("%", "%%"),
+        " file. Names each cell that still needs gpulease; exit status 0 when there is none.",
     )
     strip.add_arguments(parser)
     parser.set_defaults(run=strip.run)
@@ -296,18 +309,27 @@ def _read(file: Path) -> str:
 
 
 def _add_reservations(commands: Commands) -> None:
-    parser = commands.add_parser("reservations", help="reserve GPUs for a group's labs")
+    parser = commands.add_parser(
+        "reservations",
+        help="reserve GPUs for a group's labs",
+        description="Reserves GPUs for a group's labs.",
+    )
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     apply = actions.add_parser(
         "apply",
         help="bring the reservations to what a file says",
-        description="Checks the whole file first, and changes nothing unless all of it fits. The"
-        " address comes from --url or GPULEASE_SERVICE_URL, the token (with"
-        " custom:gpulease:reserve for the group) from GPULEASE_TOKEN or JUPYTERHUB_API_TOKEN.",
+        description="Checks the whole file first, and changes nothing unless all of it fits. Exit"
+        " status 1 where something does not fit, 2 for mistakes in the file. The address"
+        " comes from --url or GPULEASE_SERVICE_URL, the token (with custom:gpulease:reserve for"
+        " the group) from GPULEASE_TOKEN or JUPYTERHUB_API_TOKEN.",
     )
     apply.add_argument("file", type=Path, metavar="FILE", help="YAML, or an iCalendar (.ics)")
-    apply.add_argument("--dry-run", action="store_true", help="only say what would be done")
-    apply.add_argument("--prune", action="store_true", help="cancel what the file does not name")
+    apply.add_argument(
+        "--dry-run", action="store_true", help="only say what would be done, and what does not fit"
+    )
+    apply.add_argument(
+        "--prune", action="store_true", help="cancel what the file does not name and is not over"
+    )
     apply.add_argument("--url", help="the service's address, ending in /services/gpulease/")
     apply.add_argument("--group", help="for an iCalendar that names no group")
     apply.add_argument("--class", dest="gpu_class", help="for one that names no class")
@@ -323,10 +345,16 @@ def _reservations(arguments: argparse.Namespace) -> int:
 
 
 def _add_db(commands: Commands) -> None:
-    parser = commands.add_parser("db", help="work with the service's database")
+    parser = commands.add_parser(
+        "db",
+        help="work with the service's database",
+        description="Works with the service's database.",
+    )
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     upgrade = actions.add_parser(
-        "upgrade", help="bring the database to this version's tables (stop the service first)"
+        "upgrade",
+        help="bring the database to this version's tables (stop the service first)",
+        description="Brings the database to this version's tables. Stop the service first.",
     )
     upgrade.add_argument(
         "--database",
@@ -345,62 +373,6 @@ def _db_upgrade(arguments: argparse.Namespace) -> int:
     upgrade(arguments.database)
     print("The database has this version's tables.")
     return 0
-
-
-def _add_admin(commands: Commands) -> None:
-    parser = commands.add_parser(
-        "admin",
-        help="see, explain and end leases; back up, restore, export, forget",
-        description="`list`, `why` and `end` talk to a running service. Its address is from --url"
-        " or GPULEASE_SERVICE_URL, the token (with custom:gpulease:admin) from GPULEASE_TOKEN or"
-        " JUPYTERHUB_API_TOKEN, and what is missing from the file that `login` wrote: never from"
-        " the command line, where others can read it.",
-    )
-    parser.add_argument("--url", help="the service's address, ending in /services/gpulease/")
-    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    listing = actions.add_parser("list", help="list leases")
-    listing.add_argument("--ended", action="store_true", help="ended ones too")
-    listing.add_argument("--json", action="store_true", help="print JSON")
-    listing.set_defaults(run=_admin)
-    end = actions.add_parser("end", help="end a lease, or all of a group")
-    which = end.add_mutually_exclusive_group(required=True)
-    which.add_argument("lease", nargs="?", metavar="LEASE", help="the lease's id")
-    which.add_argument("--group", help="every lease and request of its members but your own")
-    end.add_argument("--reason", required=True, help="what its holder will read")
-    end.set_defaults(run=_admin)
-    why = actions.add_parser("why", help="what was decided about a lease or request, and from what")
-    why.add_argument("lease", metavar="LEASE", help="the id of the lease or request")
-    why.add_argument("--last", type=int, default=20, metavar="N", help="so many decisions (20)")
-    why.add_argument("--json", action="store_true", help="print JSON")
-    why.set_defaults(run=_admin)
-    for name, does in (
-        ("pause", "grant nothing more of a pool; what runs goes on"),
-        ("resume", "grant again"),
-    ):
-        found = actions.add_parser(name, help=does, description="Saves a version of the policy.")
-        found.add_argument("--pool", default="", help="one pool; all of them otherwise")
-        found.set_defaults(run=_admin)
-    for name, does in (
-        ("drain", "warn the leases of a node and bring them home; it takes nothing new"),
-        ("undrain", "let a node take leases again"),
-    ):
-        found = actions.add_parser(name, help=does, description="Saves a version of the policy.")
-        found.add_argument("node", metavar="NODE", help="its name in the cluster")
-        if name == "drain":
-            found.add_argument("--wait", action="store_true", help="until no lease is left there")
-        found.set_defaults(run=_admin)
-    for name, does in (
-        ("login", "ask for a token, try it, and keep it with the address"),
-        ("logout", "remove what login kept"),
-    ):
-        actions.add_parser(name, help=does).set_defaults(run=_admin)
-    database.add_parsers(actions)
-
-
-def _admin(arguments: argparse.Namespace) -> int:
-    from gpulease.commands.admin import run
-
-    return run(arguments)
 
 
 def _complain(text: str) -> None:

@@ -12,6 +12,17 @@ from string import Formatter
 from typing import Any, Protocol
 
 
+class Said:
+    """What a schema says of a value, for editors and for the reference."""
+
+    def __init__(self, description: str) -> None:
+        self.description = description
+
+    def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> dict[str, Any]:
+        """Return the schema of the value with the description."""
+        return {**handler(schema), "description": self.description}
+
+
 class Catalogue(Protocol):
     """What ``gettext.NullTranslations`` and its kin give."""
 

@@ -14,20 +14,83 @@ import json
 import os
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from gpulease import login, protocol
 from gpulease.client import Client
+from gpulease.commands import database
 from gpulease.errors import GPULeaseError
 from gpulease.policy import document
 from gpulease.policy.document.edit import with_drained, with_paused
 from gpulease.protocol import LeaseView
 from gpulease.terminal import say, table
 
+if TYPE_CHECKING:
+    _Parsers = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001
+
 _COLUMNS = ("ID", "USER", "SERVER", "CLASS", "STATE", "UTILISATION", "SINCE")
 #: Seconds between two looks at a node that is being drained.
 _LOOK_SECONDS = 1.0
+
+
+def add_parsers(commands: _Parsers) -> None:
+    """Add the command with its actions."""
+    parser = commands.add_parser(
+        "admin",
+        help="see, explain and end leases; back up, restore, export, forget",
+        description="Talks to a running service. Its address comes from --url or"
+        " GPULEASE_SERVICE_URL, the token (with custom:gpulease:admin) from GPULEASE_TOKEN or"
+        " JUPYTERHUB_API_TOKEN, what is missing from the file that `login` wrote; never from the"
+        " command line, where others can read it. backup, restore, export and forget work on the"
+        " database itself.",
+    )
+    parser.add_argument("--url", help="the service's address, ending in /services/gpulease/")
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    listing = _action(actions, "list", "list leases")
+    listing.add_argument("--ended", action="store_true", help="ended ones too")
+    listing.add_argument("--json", action="store_true", help="print JSON")
+    listing.set_defaults(run=run)
+    end = _action(
+        actions, "end", "end a lease, or all of a group (custom:gpulease:reserve for it is enough)"
+    )
+    which = end.add_mutually_exclusive_group(required=True)
+    which.add_argument("lease", nargs="?", metavar="LEASE", help="the lease's id")
+    which.add_argument("--group", help="every lease and request of its members but your own")
+    end.add_argument("--reason", required=True, help="what its holder will read")
+    end.set_defaults(run=run)
+    why = _action(actions, "why", "show what was decided about a lease or request, and from what")
+    why.add_argument("lease", metavar="LEASE", help="the id of the lease or request")
+    why.add_argument("--last", type=int, default=20, metavar="N", help="number of decisions")
+    why.add_argument("--json", action="store_true", help="print JSON")
+    why.set_defaults(run=run)
+    for name, does in (
+        ("pause", "grant nothing more of a pool; what runs keeps running, the queue is kept"),
+        ("resume", "grant again"),
+    ):
+        found = _action(actions, name, does, "Saves a version of the policy.")
+        found.add_argument("--pool", default="", help="one pool; all of them otherwise")
+        found.set_defaults(run=run)
+    for name, does in (
+        ("drain", "warn and drain the leases of a node, which takes nothing new"),
+        ("undrain", "let a node take leases again"),
+    ):
+        found = _action(actions, name, does, "Saves a version of the policy.")
+        found.add_argument("node", metavar="NODE", help="its name in the cluster")
+        if name == "drain":
+            found.add_argument("--wait", action="store_true", help="until no lease is left there")
+        found.set_defaults(run=run)
+    for name, does in (
+        ("login", "ask for a token, try it, and keep it in ~/.config/gpulease/admin.json"),
+        ("logout", "remove what login kept"),
+    ):
+        _action(actions, name, does).set_defaults(run=run)
+    database.add_parsers(actions)
+
+
+def _action(actions: _Parsers, name: str, does: str, more: str = "") -> argparse.ArgumentParser:
+    said = f"{does[0].upper()}{does[1:]}. {more}".rstrip()
+    return actions.add_parser(name, help=does, description=said)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -18,19 +18,17 @@ ENV_DATABASE = "DATABASE_URL"
 
 def add_parsers(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the four commands to those of ``gpulease admin``."""
-    backup = actions.add_parser("backup", help="copy the database to a file, also while it is used")
+    backup = _add(actions, "backup", "Copy the database to a file, also while it is used.")
     backup.add_argument("file", type=Path, metavar="FILE", help="a new file; it gets mode 0600")
-    restore = actions.add_parser(
-        "restore", help="fill a database from a backup (stop the service first)"
+    restore = _add(actions, "restore", "Fill a database from a backup (stop the service first).")
+    restore.add_argument("file", type=Path, metavar="FILE", help="the backup")
+    restore.add_argument("--replace", action="store_true", help="replace what is in it")
+    export = _add(actions, "export", "Print all that is stored about a person, as JSON.")
+    export.add_argument("user", metavar="USER", help="the person")
+    forget = _add(
+        actions, "forget", "Put a pseudonym in a person's place (stop the service first)."
     )
-    restore.add_argument("file", type=Path, metavar="FILE")
-    restore.add_argument("--replace", action="store_true", help="what is in it may go")
-    export = actions.add_parser("export", help="print all that is stored about a person, as JSON")
-    export.add_argument("user", metavar="USER")
-    forget = actions.add_parser(
-        "forget", help="put a pseudonym in a person's place (stop the service first)"
-    )
-    forget.add_argument("user", metavar="USER")
+    forget.add_argument("user", metavar="USER", help="the person")
     for parser in (backup, restore, export, forget):
         parser.add_argument(
             "--database",
@@ -39,6 +37,12 @@ def add_parsers(actions: argparse._SubParsersAction[argparse.ArgumentParser]) ->
             " is better kept",
         )
         parser.set_defaults(run=run)
+
+
+def _add(
+    actions: argparse._SubParsersAction[argparse.ArgumentParser], name: str, does: str
+) -> argparse.ArgumentParser:
+    return actions.add_parser(name, help=does, description=does)
 
 
 def run(arguments: argparse.Namespace) -> int:

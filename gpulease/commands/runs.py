@@ -36,12 +36,14 @@ def add_parsers(commands: Any) -> None:
     )
     submission.add_arguments(submit)
     submit.add_argument("--wait", action="store_true", help="until it has ended; 1 if it failed")
-    runs = commands.add_parser("runs", help="see and cancel your runs")
+    runs = commands.add_parser(
+        "runs", help="see and cancel your runs", description="Lists your runs, or acts on one."
+    )
     actions = runs.add_subparsers(dest="action", metavar="ACTION")
     for name, does in (
-        ("show", "one run"), ("log", "what happened to a run"), ("cancel", "end a run"),
+        ("show", "Show one run."), ("log", "Show what happened."), ("cancel", "End a run."),
     ):  # fmt: skip
-        action = actions.add_parser(name, help=does)
+        action = actions.add_parser(name, help=does, description=does)
         whose = "the run's id" if name == "log" else "the id of a run, or of an array"
         action.add_argument("run_id", metavar="RUN", help=whose)
         _add_common(action, default=argparse.SUPPRESS)  # else it would undo what stands before it

@@ -27,7 +27,7 @@ _KEY = "gpulease"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of ``gpulease strip``."""
-    parser.add_argument("notebooks", nargs="+", type=Path, metavar="NOTEBOOK")
+    parser.add_argument("notebooks", nargs="+", type=Path, metavar="NOTEBOOK", help="notebooks")
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--in-place", action="store_true", help="change the notebooks themselves")
     where.add_argument(

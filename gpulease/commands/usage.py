@@ -31,22 +31,32 @@ def add_parsers(commands: Any) -> None:
     usage = commands.add_parser(
         "usage",
         help="what was used, by project, person, class and day",
-        description="Hours of GPUs and what they cost: your own, of projects that you lead, as an"
-        " admin everybody's. Address and token are found as for `gpulease admin`.",
+        description="Hours of GPUs and what they cost, also of what runs now: your own, of projects"
+        " that you lead, as an admin everybody's. estimated marks what ended unseen. Address and"
+        " token are found as for `gpulease admin`.",
     )
     usage.add_argument("--url", help="the service's address, ending in /services/gpulease/")
     usage.add_argument(
         "--by", default="project", help="some of project, person, class, day, with commas"
     )
-    usage.add_argument("--since", metavar="DAY", help="first day, as 2026-10-01")
+    usage.add_argument(
+        "--since", metavar="DAY", help="first day, as 2026-10-01; by default 30 days ago"
+    )
     usage.add_argument("--until", metavar="DAY", help="last day")
     usage.add_argument("--zone", default="UTC", help="whose days these are")
     out = usage.add_mutually_exclusive_group()
     out.add_argument("--json", action="store_true", help="print JSON")
     out.add_argument("--csv", type=Path, metavar="FILE", help="write CSV")
-    out.add_argument("--parquet", type=Path, metavar="FILE", help="write Parquet (needs pyarrow)")
+    out.add_argument(
+        "--parquet", type=Path, metavar="FILE", help="write Parquet (gpulease[parquet])"
+    )
     usage.set_defaults(run=run_usage)
-    projects = commands.add_parser("projects", help="what each project has and may still spend")
+    projects = commands.add_parser(
+        "projects",
+        help="what each project has and may still spend",
+        description="What each project holds, is guaranteed and may hold in each pool, and what"
+        " you may still spend of its budget. Address and token are found as for `gpulease admin`.",
+    )
     projects.add_argument("--url", help="the service's address, ending in /services/gpulease/")
     projects.add_argument("--json", action="store_true", help="print JSON")
     projects.set_defaults(run=run_projects)

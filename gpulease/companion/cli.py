@@ -14,8 +14,8 @@ def add_parsers(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "companion",
         help="run GPU cells for a notebook elsewhere, without a hub",
         description=(
-            "Start companions on this machine for notebooks that run `%gpu connect FILE`. "
-            "Ctrl-C ends every process it started."
+            "Starts companions on this machine for notebooks that run `%gpu connect FILE`. FILE"
+            " holds a key: keep it private. Ctrl-C ends every process that it started."
         ),
     )
     parser.add_argument(
@@ -34,7 +34,8 @@ def add_parsers(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         description="Runs a command once for each node of this GPU cell's lease, with the variables"
         " that torchrun sets (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT, ...) and"
         " torchrun's own options (PET_*), so that `gpulease launch torchrun train.py` needs none."
-        " One failure ends all.",
+        " When one process fails, the others get SIGTERM and five seconds later SIGKILL; the exit"
+        " status is its own (128 and the signal's number where one ended it).",
     )
     launch.add_arguments(launcher)
     launcher.set_defaults(run=launch.run)

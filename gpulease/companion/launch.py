@@ -38,13 +38,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     number.add_argument(
         "--per-gpu", action="store_true", help="a process for each GPU; by default for each node"
     )
-    number.add_argument("--procs", type=int, metavar="N", help="so many processes on each node")
+    number.add_argument("--procs", type=int, metavar="N", help="number of processes on each node")
     once = parser.add_mutually_exclusive_group()
     once.add_argument(
         "--mpi",
         action="store_true",
-        help="COMMAND is mpirun or mpiexec: run it once, and tell it of all nodes; by default a"
-        " process for each GPU",
+        help="COMMAND is mpirun or mpiexec: run it once, on the first node, with all nodes as its"
+        " hosts; needs no ssh",
     )
     once.add_argument("--agent", action="store_true", help=argparse.SUPPRESS)  # as MPI calls ssh
     parser.add_argument("words", nargs=argparse.REMAINDER, metavar="COMMAND ...", help="to be run")

@@ -22,7 +22,6 @@ from gpulease.policy.forms import (
     Lines,
     Number,
     One,
-    Said,
     Section,
     Size,
     Whole,
@@ -32,7 +31,7 @@ from gpulease.policy.forms import (
 )
 from gpulease.policy.pods import POD, ClusterQueue, PodAsk
 from gpulease.policy.states import DevicesBy, EvidenceLevel
-from gpulease.texts import Text
+from gpulease.texts import Said, Text
 
 _UNUSED: Final = (
     7 * 86400.0, Text("7 days"), Text("a GPU that nobody uses would hardly ever come back")
@@ -128,7 +127,7 @@ class Warm(Section):
         As(dict[str, Whole], _read_hours, _write_hours),
         Said("By hours of the week, such as Mon-Fri 08:00-18:00."),
     ] = ()
-    zone: Zone = "UTC"
+    zone: Annotated[Zone, Said("By whose clock the hours are.")] = "UTC"
 
 
 #: Time-outs that are never longer than another one.
@@ -139,22 +138,44 @@ BOUNDED_BY = {"idle_under_pressure": "idle", "warning": "hard_length"}
 class TimeOuts(Section):
     """The durations (seconds) that govern a lease; a class may override the document's."""
 
-    idle: _Unused = 300.0
-    idle_under_pressure: _Unused = 120.0
-    quiet: _Unused = 900.0
-    warning: _WaitedForOrNone = 60.0
-    warm_up: _WaitedForOrNone = 120.0
-    keep: _UnusedOrNone = 900.0
-    keeps: Whole = 3
-    claim: _Unused = 180.0
-    drain_max: _WaitedFor = 60.0
-    interrupt_grace: _WaitedForOrNone = 10.0
-    minimum_runtime: _UnusedOrNone = 300.0
-    hard_length: _Leased = 28800.0
-    start_max: _WaitedFor = 60.0
-    unknown_hold: _Unused = 300.0
-    busy_max: _Leased = 10800.0
-    wait: _Unused = 300.0
+    idle: Annotated[_Unused, Said("Idle time after which the holder is warned.")] = 300.0
+    idle_under_pressure: Annotated[
+        _Unused, Said("The same while somebody waits for what it holds.")
+    ] = 120.0
+    quiet: Annotated[
+        _Unused, Said("Quiet or idle time together after which the holder is warned.")
+    ] = 900.0
+    warning: Annotated[_WaitedForOrNone, Said("From the warning to the drain.")] = 60.0
+    warm_up: Annotated[
+        _WaitedForOrNone,
+        Said("The first part of a lease, which counts neither as idle nor as quiet."),
+    ] = 120.0
+    keep: Annotated[_UnusedOrNone, Said("How long one Keep lasts.")] = 900.0
+    keeps: Annotated[Whole, Said("How many Keeps a lease has in a row.")] = 3
+    claim: Annotated[
+        _Unused, Said("How long a lease is kept for its first GPU cell, however short idle is.")
+    ] = 180.0
+    drain_max: Annotated[_WaitedFor, Said("The bound of a drain.")] = 60.0
+    interrupt_grace: Annotated[
+        _WaitedForOrNone,
+        Said("From the interrupt of a running cell to its end, when the lease must go."),
+    ] = 10.0
+    minimum_runtime: Annotated[
+        _UnusedOrNone,
+        Said("How long a lease has before a reservation or an owning project can end it."),
+    ] = 300.0
+    hard_length: Annotated[_Leased, Said("The longest lease.")] = 28800.0
+    start_max: Annotated[
+        _WaitedFor, Said("A lease that is not connected after this goes back to the queue.")
+    ] = 60.0
+    unknown_hold: Annotated[_Unused, Said("How long a verdict is held while no data comes.")] = (
+        300.0
+    )
+    busy_max: Annotated[
+        _Leased,
+        Said("After this, a lease that is busy by the companion's word alone counts as quiet."),
+    ] = 10800.0
+    wait: Annotated[_Unused, Said("How long a %%gpu cell waits; --wait changes it.")] = 300.0
 
 
 @dataclass(frozen=True)
@@ -167,11 +188,19 @@ class Pool(Section):
     """
 
     name: Hidden
-    evidence: Annotated[EvidenceLevel, Said("How use is seen.")] = EvidenceLevel.PROCESS
-    spare: Annotated[Whole, Said("Devices that are kept free.")] = 0
-    paused: Annotated[Flag, Said("Nothing of it is granted.")] = False
-    elastic: Annotated[Elastic | None, Said("How it grows.")] = None
-    parts: Annotated[int, whole(0, 100), Said("Parts of each card; 0 is undivided.")] = 0
+    evidence: Annotated[
+        EvidenceLevel, Said("How finely use is attributed; with cells, a running cell is use.")
+    ] = EvidenceLevel.PROCESS
+    spare: Annotated[Whole, Said("Devices that no reservation may take.")] = 0
+    paused: Annotated[
+        Flag, Said("Grant nothing of it; what runs keeps running, the queue is kept.")
+    ] = False
+    elastic: Annotated[
+        Elastic | None, Said("The cluster adds nodes when lease pods wait for them.")
+    ] = None
+    parts: Annotated[
+        int, whole(0, 100), Said("Into how many parts each card is divided; 0 is whole cards.")
+    ] = 0
 
 
 @dataclass(frozen=True)
@@ -184,21 +213,29 @@ class GPUClass(Section):
     """
 
     name: Hidden
-    pool: Annotated[Line, Said("The pool that its devices are of.")]
-    title: Annotated[Line, Said("What people read.")] = ""
-    memory: Annotated[Size, Said("Of one device, such as 16GiB.")] = 0
+    pool: Annotated[Line, Said("The pool that it draws on.")]
+    title: Annotated[Line, Said("What people read; the class's name if empty.")] = ""
+    memory: Annotated[Size, Said("Memory of one device, such as 16GiB, for display.")] = 0
     max_count: Annotated[One, Said("The most devices of one request.")] = 1
     price: Annotated[Number, Said("GPU-hours that an hour of one device costs.")] = 1.0
-    time_outs: TimeOuts = field(default_factory=TimeOuts)
+    time_outs: Annotated[TimeOuts, Said("Its own time-outs; the rest are the document's.")] = field(
+        default_factory=TimeOuts
+    )
     fallback: Annotated[Lines, Said("Classes that serve where this one is full, in order.")] = ()
-    pod: Annotated[Annotated[PodAsk, POD] | None, Said("What a lease's pod asks for.")] = None
-    warm: Annotated[Warm | None, Said("How many of its pods stand ready ahead.")] = None
+    pod: Annotated[
+        Annotated[PodAsk, POD] | None, Said("How a Kubernetes cluster is asked for it.")
+    ] = None
+    warm: Annotated[Warm | None, Said("How many of its pods stand ready before anybody asks.")] = (
+        None
+    )
     parts: Annotated[One, Said("How many parts of a card one GPU of it is.")] = 0
     card_parts: Annotated[int, HIDDEN] = 0  # those of its pool
-    steps: Annotated[tuple[One, ...], LISTED, Said("A lease can go on with so many parts.")] = ()
-    devices_by: Annotated[DevicesBy, Said("index for libraries that need numbers.")] = (
-        DevicesBy.UUID
-    )
+    steps: Annotated[
+        tuple[One, ...], LISTED, Said("With how many parts a lease can keep running.")
+    ] = ()
+    devices_by: Annotated[
+        DevicesBy, Said("How CUDA_VISIBLE_DEVICES names devices on one machine.")
+    ] = DevicesBy.UUID
 
     @property
     def queue(self) -> ClusterQueue | None:

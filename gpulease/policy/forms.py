@@ -187,17 +187,6 @@ def _listed(value: Any) -> Any:
 LISTED: Final = Listed()
 
 
-class Said:
-    """What a schema says of a value, for editors."""
-
-    def __init__(self, description: str) -> None:
-        self.description = description
-
-    def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> dict[str, Any]:
-        """Return the schema of the value with the description."""
-        return {**handler(schema), "description": self.description}
-
-
 def _refused(_value: str) -> Any:
     raise FormError("")
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from decimal import Decimal
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from gpulease.policy.actions import (
     Action,
@@ -47,6 +47,7 @@ from gpulease.policy.states import (
     Verdict,
     WaitReason,
 )
+from gpulease.texts import Said
 
 __all__ = [
     "Action",
@@ -89,16 +90,24 @@ __all__ = [
 class Limits(Section):
     """How much one may have and ask for; durations are seconds."""
 
-    leases_per_server: One = 1
-    leases_per_user: One = 2
-    queue_max: One = 1000
-    waiting_per_user: One = 4
-    changes_per_minute: One = 120  # that one person may make
-    runs_per_user: One = 2  # of whole notebooks, at once
-    batch_wait: Span = 14400.0  # for which a run lets everybody else go first
-    batch_cell: Span = 900.0  # that a run's cell may go on when somebody waits
-    gang_hold_max: Span = 28800.0  # that free devices are held for one request for several
-    share_harm: Span = 60.0  # that a lease may take memory which others' shares lack
+    leases_per_server: Annotated[One, Said("Leases and requests of one server.")] = 1
+    leases_per_user: Annotated[One, Said("Leases and requests of one person.")] = 2
+    queue_max: Annotated[One, Said("Requests that may wait; more are refused.")] = 1000
+    waiting_per_user: Annotated[One, Said("Requests of one person that may wait.")] = 4
+    changes_per_minute: Annotated[
+        One, Said("Changes by REST of one person in a minute; 60 times as many in a day.")
+    ] = 120
+    runs_per_user: Annotated[One, Said("Whole notebooks of one person at once.")] = 2
+    batch_wait: Annotated[Span, Said("How long a run lets everybody else go first.")] = 14400.0
+    batch_cell: Annotated[
+        Span, Said("How long a run's cell may continue after the warning, when a person waits.")
+    ] = 900.0
+    gang_hold_max: Annotated[
+        Span, Said("How long free GPUs are held for one request for several; 0 is never.")
+    ] = 28800.0
+    share_harm: Annotated[
+        Span, Said("How long a lease may hold memory that others lack of their share of a card.")
+    ] = 60.0
 
 
 @dataclass(frozen=True)

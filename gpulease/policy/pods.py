@@ -21,7 +21,6 @@ from gpulease.policy.forms import (
     Image,
     Line,
     One,
-    Said,
     Section,
     Size,
     Whole,
@@ -30,7 +29,7 @@ from gpulease.policy.forms import (
     whole,
 )
 from gpulease.policy.units import format_size, parse_size
-from gpulease.texts import Text
+from gpulease.texts import Said, Text
 
 #: A small mapping, in the order of the document, that can be compared and hashed.
 Pairs = tuple[tuple[str, str], ...]
@@ -160,9 +159,9 @@ def _product(name: str) -> None:
 class QueueKeys(Section):
     """A cluster's queue as the document names it: by its engine."""
 
-    kueue: _Domain = ""
-    kai: _Domain = ""
-    max_pending: One = 20
+    kueue: Annotated[_Domain, Said("A LocalQueue of Kueue.")] = ""
+    kai: Annotated[_Domain, Said("A leaf queue of KAI.")] = ""
+    max_pending: Annotated[One, Said("Pods of the class that may wait there.")] = 20
 
 
 def _queue(keys: QueueKeys) -> ClusterQueue:
@@ -225,57 +224,79 @@ def _taint(toleration: Toleration) -> str:
 class Where(Section):
     """What the GPU must be, whatever node it is in; a zero or empty member demands nothing."""
 
-    memory_min: Size = 0
-    memory_max: Size = 0
-    compute_min: _Compute = ""  # CUDA compute capability, as "8.0"
-    compute_max: _Compute = ""
-    #: As the driver names them; spaces and dashes are alike.
-    products: Annotated[tuple[Annotated[str, text(_product)], ...], LISTED] = ()
+    memory_min: Annotated[Size, Said("The least memory.")] = 0
+    memory_max: Annotated[Size, Said("The most memory.")] = 0
+    compute_min: Annotated[_Compute, Said('The least compute capability, as "8.0".')] = ""
+    compute_max: Annotated[_Compute, Said("The highest compute capability.")] = ""
+    products: Annotated[
+        tuple[Annotated[str, text(_product)], ...],
+        LISTED,
+        Said("Names as the driver gives them; spaces and dashes are alike."),
+    ] = ()
 
 
 @dataclass(frozen=True)
 class PodAsk(Section):
     """How a lease pod of one class asks for its GPU and what else it carries.
 
-    ``resource`` "" is the kind's own: ``nvidia.com/gpu``, ``nvidia.com/mig-PROFILE``, none for
-    DRA.  ``amount`` is how much of it one lease device asks for; ``slot_units`` is how much of a
-    node's allocatable it takes in our count (0: as much as it asks for), which differs where a
-    fraction asks for one replica but fills a card with others.  ``topology`` is where
-    several cards of one lease should be alike: a node label (preferred) or, with DRA, a device
-    attribute (demanded).  ``compute_percent`` is the part of a card's compute that each process
-    may use under MPS, 0 what its server gives.  ``image`` "" follows the server's
-    own.  ``requests`` and ``limits`` are of CPU, memory and ephemeral storage; empty ones follow
-    the server's own.  ``queue`` is the cluster's own queue that admits the pods, ``None`` where our
-    planner does.
+    ``slot_units`` differs from ``amount`` where a fraction asks for one replica but fills a card
+    with others.  ``queue`` is ``None`` where our planner admits the pods.
     """
 
-    kind: Annotated[AskKind, Said("How the cluster gives devices out.")] = AskKind.DEVICE_PLUGIN
-    resource: Annotated[str, text(_extended)] = ""
-    amount: One = 1
-    slot_units: Whole = 0
-    profile: _Label = ""
-    strategy: MIGStrategy = MIGStrategy.MIXED
-    sharing: Sharing = Sharing.ANY
-    several_shares: Flag = False
-    compute_percent: Annotated[Whole, Said("Of a card's compute, under MPS; at most 100.")] = 0
-    device_class: _Domain = ""
-    driver: _Domain = ""
-    where: Where = field(default_factory=Where)
-    topology: Annotated[str, text(_topology)] = ""
-    node_selector: Annotated[Pairs, _checked(_label)] = ()
+    kind: Annotated[AskKind, Said("How a pod asks for the GPU.")] = AskKind.DEVICE_PLUGIN
+    resource: Annotated[
+        str, text(_extended), Said("The extended resource; if empty, the kind's own.")
+    ] = ""
+    amount: Annotated[One, Said("Kind extra: how much of it one GPU asks for.")] = 1
+    slot_units: Annotated[
+        Whole, Said("How much of the resource one GPU takes in our count; 0 is amount.")
+    ] = 0
+    profile: Annotated[_Label, Said("The MIG profile, such as 1g.10gb.")] = ""
+    strategy: Annotated[MIGStrategy, Said("The device plugin's MIG strategy.")] = MIGStrategy.MIXED
+    sharing: Annotated[Sharing, Said("Kind shared: only nodes that share in this way.")] = (
+        Sharing.ANY
+    )
+    several_shares: Annotated[Flag, Said("Kind shared: one lease may ask for several shares.")] = (
+        False
+    )
+    compute_percent: Annotated[
+        Whole, Said("MPS: how much of a card's compute each process may use, at most 100.")
+    ] = 0
+    device_class: Annotated[_Domain, Said("Kind dra: the DeviceClass; if empty, NVIDIA's own.")] = (
+        ""
+    )
+    driver: Annotated[_Domain, Said("Kind dra: domain of the attributes; gpu.nvidia.com.")] = ""
+    where: Annotated[Where, Said("What the GPU must be.")] = field(default_factory=Where)
+    topology: Annotated[
+        str,
+        text(_topology),
+        Said("Where GPUs of one lease should be alike: a node label, or with dra an attribute."),
+    ] = ""
+    node_selector: Annotated[Pairs, _checked(_label), Said("Labels that the node must have.")] = ()
     tolerations: Annotated[
-        tuple[Annotated[Toleration, Form(_toleration, {"type": "string"}, _taint)], ...], LISTED
+        tuple[Annotated[Toleration, Form(_toleration, {"type": "string"}, _taint)], ...],
+        LISTED,
+        Said("Taints borne beside nvidia.com/gpu and gpulease/pool: key=value:NoSchedule."),
     ] = ()
-    runtime_class: _Domain = ""
-    image: Image = ""
-    priority_class: _Domain = ""
-    scheduler: _Domain = ""
-    requests: Annotated[Pairs, _checked(_computed)] = ()
-    limits: Annotated[Pairs, _checked(_computed)] = ()
-    extra_resources: Annotated[Pairs, _checked(_extra_resource)] = ()
-    extra_annotations: Annotated[Pairs, _checked(_annotation)] = ()
-    extra_labels: Annotated[Pairs, _checked(_extra_label)] = ()
-    queue: Annotated[ClusterQueue, As(QueueKeys, _queue, _queue_keys)] | None = None
+    runtime_class: Annotated[_Domain, Said("The pod's runtime class.")] = ""
+    image: Annotated[Image, Said("The pod's image; if empty, the server's.")] = ""
+    priority_class: Annotated[_Domain, Said("The pod's priority class.")] = ""
+    scheduler: Annotated[_Domain, Said("The scheduler that places the pod.")] = ""
+    requests: Annotated[
+        Pairs, _checked(_computed), Said("cpu, memory, ephemeral-storage; if empty, the server's.")
+    ] = ()
+    limits: Annotated[Pairs, _checked(_computed), Said("The same, as limits.")] = ()
+    extra_resources: Annotated[
+        Pairs, _checked(_extra_resource), Said("Further extended resources of the pod.")
+    ] = ()
+    extra_annotations: Annotated[
+        Pairs, _checked(_annotation), Said("Further annotations of the pod.")
+    ] = ()
+    extra_labels: Annotated[Pairs, _checked(_extra_label), Said("Further labels of the pod.")] = ()
+    queue: Annotated[
+        Annotated[ClusterQueue, As(QueueKeys, _queue, _queue_keys)] | None,
+        Said("A queue of the cluster's own that admits the pods."),
+    ] = None
 
 
 GPU_RESOURCE: Final = "nvidia.com/gpu"
@@ -381,23 +402,29 @@ _Percent = Annotated[int, whole(0, 100)]
 class HAMi(Section):
     """A fraction of one card under HAMi."""
 
-    memory_percent: Annotated[int, whole(1, 100)] = 100
-    cores_percent: _Percent = 0
+    memory_percent: Annotated[int, whole(1, 100), Said("Of the card's memory.")] = 100
+    cores_percent: Annotated[_Percent, Said("Of its compute; 0 is no bound.")] = 0
 
 
 @dataclass(frozen=True)
 class GPUShare(Section):
     """Memory of one card under the gpushare scheduler extender."""
 
-    memory: Annotated[int, Form(_gibibytes, {"type": ["string", "integer"]}, format_size)]
+    memory: Annotated[
+        int,
+        Form(_gibibytes, {"type": ["string", "integer"]}, format_size),
+        Said("Whole GiB of the card."),
+    ]
 
 
 @dataclass(frozen=True)
 class PodSection(PodAsk):
     """An ask as the document has it: a preset stands for some of its members."""
 
-    hami: HAMi | None = None
-    gpushare: GPUShare | None = None
+    hami: Annotated[HAMi | None, Said("Instead of kind: a part of one card under HAMi.")] = None
+    gpushare: Annotated[
+        GPUShare | None, Said("Instead of kind: memory of one card under gpushare.")
+    ] = None
 
 
 def _whole_ask(section: PodSection) -> PodAsk:

@@ -24,7 +24,6 @@ from gpulease.policy.forms import (
     Line,
     Lines,
     Number,
-    Said,
     Section,
     Span,
     Whole,
@@ -32,7 +31,7 @@ from gpulease.policy.forms import (
     pairs,
     text,
 )
-from gpulease.texts import Text
+from gpulease.texts import Said, Text
 
 _PART: Final = r"[^@\s,:;<>()\[\]\x00-\x1f\x7f]+"
 #: The form of an e-mail address that people are told at: what mail can carry without quoting it.
@@ -48,16 +47,16 @@ def _address(raw: str) -> None:
 class Share(Section):
     """What is a project's own of one pool, and the most it may hold there, in pool units."""
 
-    guarantee: Whole = 0
-    limit: Whole | None = None
+    guarantee: Annotated[Whole, Said("Devices that are always its own.")] = 0
+    limit: Annotated[Whole | None, Said("The most that it may hold.")] = None
 
 
 @dataclass(frozen=True)
 class Member(Section):
     """How a project divides its share among its people; ``limit`` counts units of one pool."""
 
-    weight: Number = 1.0
-    limit: Whole | None = None
+    weight: Annotated[Number, Said("Beside the other members.")] = 1.0
+    limit: Annotated[Whole | None, Said("The most devices of one pool of one person.")] = None
 
 
 class AtZero(StrEnum):
@@ -77,15 +76,22 @@ class Budget(Section):
 
     ALIASES: ClassVar = {"first": "from", "last": "to"}
 
-    gpu_hours: Number | None = None
-    each: Number | None = None  # of every member
-    people: Annotated[tuple[tuple[str, float], ...], pairs(Number)] = ()  # instead of ``each``
-    first: Day | None = None
-    last: Day | None = None
-    zone: Zone = "UTC"
-    at_zero: AtZero = AtZero.END
-    #: Addresses that are notified when most of it is spent.
-    contact: Annotated[tuple[Annotated[str, text(_address)], ...], LISTED] = ()
+    gpu_hours: Annotated[Number | None, Said("What all of it may spend in a period.")] = None
+    each: Annotated[Number | None, Said("What one member may spend of it.")] = None
+    people: Annotated[
+        tuple[tuple[str, float], ...], pairs(Number), Said("The same for some, by name.")
+    ] = ()
+    first: Annotated[Day | None, Said("First day of a term; without it, each week.")] = None
+    last: Annotated[Day | None, Said("Last day of the term; outside it nothing is bounded.")] = None
+    zone: Annotated[Zone, Said("Whose days these are.")] = "UTC"
+    at_zero: Annotated[
+        AtZero, Said("end: a warning, then the end. borrow: only what nobody else wants.")
+    ] = AtZero.END
+    contact: Annotated[
+        tuple[Annotated[str, text(_address)], ...],
+        LISTED,
+        Said("E-mail addresses that are notified when 80% is spent."),
+    ] = ()
 
     def of(self, user: str) -> float | None:
         """Return what one person may spend of it."""
@@ -124,16 +130,20 @@ class Project(Section):
     """
 
     name: Hidden
-    group: Annotated[Line, Said("The hub group of its members.")] = ""
-    parent: Annotated[Line, Said("The project above it.")] = ""
-    title: Line = ""
-    weight: Number = 1.0
+    group: Annotated[Line, Said("The hub group of its members; its name if empty.")] = ""
+    parent: Annotated[Line, Said("The department that it belongs to: another project.")] = ""
+    title: Annotated[Line, Said("What people read.")] = ""
+    weight: Annotated[Number, Said("Of what is left over, beside its siblings.")] = 1.0
     everyone: Annotated[Flag, Said("Everyone who is in no other project.")] = False
-    pools: Annotated[tuple[tuple[str, Share], ...], pairs(Share)] = ()
-    classes: Lines = ()
-    members: Member = field(default_factory=Member)
-    people: Annotated[tuple[tuple[str, Member], ...], pairs(Member)] = ()
-    budget: Budget | None = None
+    pools: Annotated[
+        tuple[tuple[str, Share], ...], pairs(Share), Said("Its guarantee and limit, by pool.")
+    ] = ()
+    classes: Annotated[Lines, Said("What may be charged to it; empty: every class.")] = ()
+    members: Annotated[Member, Said("How its members share.")] = field(default_factory=Member)
+    people: Annotated[
+        tuple[tuple[str, Member], ...], pairs(Member), Said("The same for some, by name.")
+    ] = ()
+    budget: Annotated[Budget | None, Said("What it may spend.")] = None
 
     @cached_property
     def _shares(self) -> Mapping[str, Share]:
@@ -182,8 +192,8 @@ class Shares(Section):
     against who used much, 0 for not at all.
     """
 
-    half_life: Span = 7 * 86400.0
-    strength: Number = 1.0
+    half_life: Annotated[Span, Said("After how long use counts half.")] = 7 * 86400.0
+    strength: Annotated[Number, Said("How much past use counts; 0 is not at all.")] = 1.0
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,8 @@ from typing import Annotated, Literal
 from annotated_types import Interval, Len, MaxLen
 from typing_extensions import TypedDict  # pydantic takes no other one before Python 3.12
 
+from gpulease.texts import Said
+
 Name = Annotated[str, MaxLen(255)]
 
 
@@ -30,18 +32,42 @@ class Environment(TypedDict):
 class AskBody(TypedDict, total=False):
     """Ask for GPUs."""
 
-    gpu_class: Annotated[str, Len(1, 64)] | None  # None: the policy's default class
-    count: Annotated[int, Interval(ge=1, le=64)]  # of all nodes together; 1 for each
-    min_count: Annotated[int, Interval(ge=1, le=64)] | None  # it can live with so few; None: all
-    # Of a class that is a part of a card: it can live with so many percent of one; None: all.
-    at_least: Annotated[int, Interval(ge=1, le=100)] | None
-    nodes: Annotated[int, Interval(ge=1, le=64)]  # 1: into so many equal parts it is divided
-    seconds: Annotated[float, Interval(gt=0, le=30 * 86400)] | None  # how long it is wanted
-    server: Name | None  # a page names it; a server's token implies it
-    user: Name | None  # admins only; else the token's user
-    kernel_id: Annotated[str, MaxLen(128)] | None
-    origin: Literal["page", "magic", "lab", "cli"]  # magic
-    in_quota_only: bool
-    needs: Annotated[str, MaxLen(100)]  # of each GPU beyond its class: memory>=20GiB, cc>=8.0, ecc
-    project: Name | None  # what it is charged to; None: the first with budget left
-    environment: Environment | None  # of the notebook that asks, where one does
+    gpu_class: Annotated[
+        Annotated[str, Len(1, 64)] | None, Said("The class; by default the policy's.")
+    ]
+    count: Annotated[
+        int, Interval(ge=1, le=64), Said("Devices of all nodes together; by default one each.")
+    ]
+    min_count: Annotated[
+        Annotated[int, Interval(ge=1, le=64)] | None,
+        Said("The minimum that it starts or continues with; by default all."),
+    ]
+    at_least: Annotated[
+        Annotated[int, Interval(ge=1, le=100)] | None,
+        Said("Of a part of a card: the percent of a card that it can continue with."),
+    ]
+    nodes: Annotated[
+        int, Interval(ge=1, le=64), Said("Into how many equal parts the devices are divided.")
+    ]
+    seconds: Annotated[
+        Annotated[float, Interval(gt=0, le=30 * 86400)] | None,
+        Said("How long it is wanted; by default hard_length."),
+    ]
+    server: Annotated[
+        Name | None, Said('The server it is for, "" is the default one; a server asks for itself.')
+    ]
+    user: Annotated[Name | None, Said("Admins only: for whom; by default the token's user.")]
+    kernel_id: Annotated[Annotated[str, MaxLen(128)] | None, Said("The kernel that asks.")]
+    origin: Annotated[Literal["page", "magic", "lab", "cli"], Said("Where the ask came from.")]
+    in_quota_only: Annotated[
+        bool, Said("Only from what is guaranteed to the project; nobody takes it back.")
+    ]
+    needs: Annotated[
+        str, MaxLen(100), Said("What each GPU must have: memory>=20GiB, cc>=8.0, ecc.")
+    ]
+    project: Annotated[
+        Name | None, Said("The project it is charged to; by default the first with budget left.")
+    ]
+    environment: Annotated[
+        Environment | None, Said("What the notebook runs; one that does not fit is refused.")
+    ]

@@ -33,17 +33,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options to a parser."""
     parser.add_argument("notebook", metavar="NOTEBOOK", help="the notebook, an .ipynb file")
     parser.add_argument("--class", dest="gpu_class", metavar="NAME", help="GPU class of its cells")
-    parser.add_argument("--count", type=int, metavar="N", help="so many GPUs (one for each node)")
+    parser.add_argument("--count", type=int, metavar="N", help="number of GPUs (one for each node)")
     parser.add_argument(
-        "--min-count", type=int, metavar="N", help="begin with so few where no more are free"
+        "--min-count", type=int, metavar="N", help="the minimum, where no more are free"
     )
     parser.add_argument(
-        "--at-least", metavar="40%", help="of a part of a card: go on with so much of it, not less"
+        "--at-least", metavar="40%", help="of a part of a card: the least part to continue with"
     )
     parser.add_argument(
-        "--nodes", type=int, default=1, metavar="N", help="divide its GPUs among so many nodes"
+        "--nodes",
+        type=int,
+        default=1,
+        metavar="N",
+        help="divide its GPUs among this number of nodes",
     )
-    parser.add_argument("--for", dest="length", metavar="2h", help="a GPU for at most so long")
+    parser.add_argument("--for", dest="length", metavar="2h", help="a GPU for at most this long")
     parser.add_argument("--project", metavar="NAME", help="charge its GPUs to this project")
     parser.add_argument(
         "-p", dest="parameters", action="append", default=[], metavar="NAME=VALUE",
@@ -54,11 +58,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="only when this run, or every run of this array, has succeeded; may be repeated",
     )  # fmt: skip
     parser.add_argument(
-        "--array", metavar="1-20", help="a run for each number, with the parameter array_index"
+        "--array",
+        metavar="1-20",
+        help="a run for each number, with the parameter array_index; also 1,3,5-7; at most 200",
     )
     parser.add_argument(
         "--on-loss", choices=("fail", "restart"), default="fail",
-        help="what follows when the notebook's kernel dies",
+        help="what follows when the notebook's kernel dies: the run fails, or begins again",
     )  # fmt: skip
 
 

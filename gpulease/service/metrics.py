@@ -7,8 +7,9 @@ or a lease: those would make a series of each person and each click.
 from __future__ import annotations
 
 from collections import Counter as Count
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
@@ -18,125 +19,103 @@ _WAITS = (0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600, 4 * 3600)
 _SHORT = (0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60, 120)
 _LIVE = tuple(state for state in LeaseState if state is not LeaseState.ENDED)
 
+M = TypeVar("M", Counter, Gauge, Histogram)
+
 
 class Metrics:
     """The service's figures, in a registry of their own so that several may live in a process."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self._queue = Gauge(
-            "gpulease_queue_length",
-            "Requests that wait for a GPU.",
-            ["gpu_class", "pool"],
-            registry=self.registry,
+        self.labels: dict[str, tuple[str, ...]] = {}  # of each metric, by its name
+        made = self._made
+        self._queue = made(Gauge, "queue_length", "Requests that wait for a GPU.", "gpu_class pool")
+        self._leases = made(Gauge, "leases", "Leases by state.", "gpu_class state")
+        self._devices = made(
+            Gauge,
+            "devices",
+            "Devices by use: free, used, quarantined, or lost (their node does not answer).",
+            "pool use",
         )
-        self._leases = Gauge(
-            "gpulease_leases", "Leases by state.", ["gpu_class", "state"], registry=self.registry
-        )
-        self._devices = Gauge(
-            "gpulease_devices", "Devices by use.", ["pool", "use"], registry=self.registry
-        )
-        self._silence = Gauge(
-            "gpulease_longest_silence_seconds",
+        self._silence = made(
+            Gauge,
+            "longest_silence_seconds",
             "For how long the most silent lease has had no evidence of use.",
-            ["gpu_class"],
-            registry=self.registry,
+            "gpu_class",
         )
-        self._overdue = Gauge(
-            "gpulease_longest_overdue_seconds",
+        self._overdue = made(
+            Gauge,
+            "longest_overdue_seconds",
             "By how much the latest reclaim is past its bound.",
-            ["gpu_class"],
-            registry=self.registry,
+            "gpu_class",
         )
-        self._alerts = Gauge(
-            "gpulease_alerts",
-            "Alerts that stand now, by reason.",
-            ["reason"],
-            registry=self.registry,
-        )
-        self._contended = Counter(
-            "gpulease_capacity_taken_total",
+        self._alerts = made(Gauge, "alerts", "Alerts that stand now, by reason.", "reason")
+        self._contended = made(
+            Counter,
+            "capacity_taken_total",
             "Devices that others took after they had been granted.",
-            ["pool"],
-            registry=self.registry,
+            "pool",
         )
-        self._waiting = Histogram(
-            "gpulease_waiting_seconds",
+        self._waiting = made(
+            Histogram,
+            "waiting_seconds",
             "From the ask to the start of the lease.",
-            ["gpu_class"],
+            "gpu_class",
             buckets=_WAITS,
-            registry=self.registry,
         )
-        self._attach = Histogram(
-            "gpulease_attach_seconds",
-            "From the start of the lease to active.",
-            ["gpu_class"],
-            buckets=_SHORT,
-            registry=self.registry,
+        self._attach = made(
+            Histogram, "attach_seconds", "From the start of the lease to active.", "gpu_class"
         )
-        self._drain = Histogram(
-            "gpulease_drain_seconds",
+        self._drain = made(
+            Histogram,
+            "drain_seconds",
             "From the start of the drain to the end of the lease.",
-            ["gpu_class"],
-            buckets=_SHORT,
-            registry=self.registry,
+            "gpu_class",
         )
-        self._ended = Counter(
-            "gpulease_ended_total",
-            "Leases ended, by reason.",
-            ["gpu_class", "reason"],
-            registry=self.registry,
+        self._ended = made(Counter, "ended_total", "Leases ended, by reason.", "gpu_class reason")
+        self._parked = made(
+            Counter,
+            "parked_total",
+            "Leases that ended with values parked, not in the notebook.",
+            "gpu_class",
         )
-        self._parked = Counter(
-            "gpulease_parked_total",
-            "Leases that ended with values parked, not home.",
-            ["gpu_class"],
-            registry=self.registry,
-        )
-        self._reclaimed = Counter(
-            "gpulease_reclaimed_idle_gpu_seconds_total",
+        self._reclaimed = made(
+            Counter,
+            "reclaimed_idle_gpu_seconds_total",
             "GPU seconds that idle leases gave back before their hard end.",
-            ["gpu_class"],
-            registry=self.registry,
+            "gpu_class",
         )
-        self._ready = Counter(
-            "gpulease_warm_gpu_seconds_total",
+        self._ready = made(
+            Counter,
+            "warm_gpu_seconds_total",
             "GPU seconds that pods which stood ready held for nobody.",
-            ["gpu_class"],
-            registry=self.registry,
+            "gpu_class",
         )
-        self._errors = Counter(
-            "gpulease_errors_total",
-            "Refusals and failures by reason code.",
-            ["reason"],
-            registry=self.registry,
+        self._errors = made(
+            Counter, "errors_total", "Refusals and failures by reason code.", "reason"
         )
-        self._verdicts = Counter(
-            "gpulease_verdict_changes_total",
-            "Changes of verdict.",
-            ["verdict"],
-            registry=self.registry,
+        self._verdicts = made(Counter, "verdict_changes_total", "Changes of verdict.", "verdict")
+        self._plan = made(Histogram, "plan_seconds", "One round of the reconcile loop.", "")
+        self._calls = made(
+            Counter,
+            "cluster_requests_total",
+            "Requests to the Kubernetes API; code 0 is no answer.",
+            "verb resource code",
         )
-        self._plan = Histogram(
-            "gpulease_plan_seconds",
-            "One round of the reconcile loop.",
-            buckets=_SHORT,
-            registry=self.registry,
+        self._call = made(
+            Histogram,
+            "cluster_request_seconds",
+            "Requests to the Kubernetes API; of a watch only its opening.",
+            "verb",
         )
 
-        self._calls = Counter(
-            "gpulease_cluster_requests_total",
-            "Requests to the Kubernetes API; code 0 is no answer.",
-            ["verb", "resource", "code"],
-            registry=self.registry,
-        )
-        self._call = Histogram(
-            "gpulease_cluster_request_seconds",
-            "Requests to the Kubernetes API; of a watch only its opening.",
-            ["verb"],
-            buckets=_SHORT,
-            registry=self.registry,
-        )
+    def _made(
+        self, kind: type[M], name: str, words: str, labels: str, buckets: Sequence[float] = _SHORT
+    ) -> M:
+        full = f"gpulease_{name}"
+        self.labels[full] = tuple(labels.split())
+        more: dict[str, Any] = {"buckets": buckets} if issubclass(kind, Histogram) else {}
+        return kind(full, words, self.labels[full], registry=self.registry, **more)
 
     def called(self, verb: str, resource: str, code: int, seconds: float) -> None:
         """Count one request to the Kubernetes API."""

@@ -36,12 +36,13 @@ class Tried:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of ``gpulease verify``."""
-    parser.add_argument("notebook", type=Path, metavar="NOTEBOOK")
+    parser.add_argument("notebook", type=Path, metavar="NOTEBOOK", help="the notebook")
     parser.add_argument(
         "--pattern",
         action="append",
         default=[],
         choices=list(PATTERNS),
+        metavar="NAME",
         help="where its cells run; repeatable; by default all: "
         + "; ".join(f"{name}: {what}" for name, what in PATTERNS.items()).replace("%", "%%"),
     )

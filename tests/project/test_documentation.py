@@ -1,26 +1,18 @@
 """The reference pages say what the code has: nothing missing, nothing invented, right defaults."""
 
 import re
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from gpulease import labels
-from gpulease.cli import main as command_line
-from gpulease.gpus.agent.metrics import Metrics as AgentMetrics
 from gpulease.kernel.magics import COMMANDS
 from gpulease.kernel.options import USAGE
 from gpulease.kernel.route import BOTH_MAGICS
 from gpulease.policy import document, lifecycle
 from gpulease.policy.fairness import standing
-from gpulease.policy.model import EvidenceLevel, TimeOuts
-from gpulease.policy.units import format_duration
-from gpulease.protocol.asks import AskBody
 from gpulease.providers.kubernetes.asks import volumes
-from gpulease.service.metrics import Metrics
-from gpulease.service.routes import OPERATIONS
-from gpulease.service.schemas.reservation_bodies import ReservationBody
 from tests.policy.build import request, snapshot
 
 ROOT = Path(__file__).parents[2]
@@ -40,39 +32,6 @@ def rows(text: str, heading: str) -> dict[str, list[str]]:
         if line.startswith("| `"):
             found[cells[0].strip("`")] = cells[1:]
     return found
-
-
-def test_every_time_out_is_documented_with_its_default():
-    documented = {
-        name: cells[0] for name, cells in rows(page("reference/policy.md"), "Time-outs").items()
-    }
-    defaults = TimeOuts()
-    assert documented == {
-        field.name: str(defaults.keeps)
-        if field.name == "keeps"
-        else format_duration(getattr(defaults, field.name))
-        for field in fields(TimeOuts)
-    }
-
-
-@pytest.mark.parametrize(
-    ("heading", "path"),
-    [
-        ("Top level", ""),
-        ("A pool", "pools *"),
-        ("Reservations", "reservations"),
-        ("A class", "classes *"),
-        ("The pod of a class", "classes * pod"),
-        ("Limits", "limits"),
-        ("Projects", "projects *"),
-        ("A budget", "projects * budget"),
-    ],
-)
-def test_every_key_of_the_policy_is_documented(heading, path):
-    schema = document.json_schema()
-    for key in path.split():
-        schema = schema["additionalProperties"] if key == "*" else schema["properties"][key]
-    assert set(rows(page("reference/policy.md"), heading)) == set(schema["properties"])
 
 
 def test_every_way_of_the_files_and_every_failed_start_is_documented_and_no_other():
@@ -95,11 +54,6 @@ def test_every_label_and_annotation_of_a_lease_pod_is_documented():
     ]
     assert len(own) > 15
     assert [name for name in own if f"/{name}`" not in section] == []
-
-
-def test_the_evidence_levels_are_named():
-    text = rows(page("reference/policy.md"), "A pool")["evidence"][-1]
-    assert all(f"`{level.value}`" in text for level in EvidenceLevel)
 
 
 def test_the_example_of_the_policy_is_valid():
@@ -130,36 +84,6 @@ def test_the_shares_in_the_admins_example_are_what_the_planner_gives():
         assert [tree.below[name].share for name in names] == shown
 
 
-def test_every_metric_is_documented_and_no_other():
-    exported = {
-        line.split()[2]
-        for metrics in (Metrics(), AgentMetrics("node"))
-        for line in metrics.text().decode().splitlines()
-        if line.startswith("# TYPE gpulease_") and not line.split()[2].endswith("_created")
-    }
-    documented = set(
-        re.findall(r"^\| `(gpulease_\w+)`", page("reference/metrics.md"), re.MULTILINE)
-    )
-    assert documented == exported
-
-
-def test_every_transition_is_documented_with_its_reasons():
-    text = page("architecture.md")
-    table = re.findall(r"^\| (.+?) \| (`\w+`) \| (.+?) \|$", text, re.MULTILINE)
-    documented = {
-        (source, target.strip("`"))
-        for sources, target, _ in table
-        for source in (
-            ["queued", "starting", "active", "warned", "draining"]
-            if sources == "every state"
-            else re.findall(r"`(\w+)`", sources)
-        )
-    }
-    assert documented == {(row.source.value, row.target.value) for row in lifecycle.TRANSITIONS}
-    reasons = {reason for row in lifecycle.TRANSITIONS for reason in row.reasons if reason}
-    assert {reason for reason in reasons if f"`{reason}`" not in text} == set()
-
-
 def test_every_environment_variable_is_documented():
     used = set()
     for path in (ROOT / "gpulease").rglob("*.py"):
@@ -188,49 +112,10 @@ def test_each_way_through_the_code_passes_ten_files_at_most_and_all_exist():
         assert [name for name in files if not (ROOT / name).is_file()] == []
 
 
-def test_every_operation_of_the_api_is_documented_and_no_other():
-    found = set(
-        re.findall(
-            r"^\| `(GET|POST|PUT|PATCH|DELETE) (\S+)` \|", page("reference/rest.md"), re.MULTILINE
-        )
-    )
-    assert found == {(each.method.upper(), each.path) for each in OPERATIONS}
-
-
-def test_every_member_of_an_ask_is_documented():
-    assert set(rows(page("reference/rest.md"), "Asking")) == set(AskBody.__annotations__)
-
-
-def test_every_member_of_a_reservation_is_documented():
-    documented = set(rows(page("reference/rest.md"), "Reserving"))
-    assert documented == set(ReservationBody.model_fields)
-
-
-def test_every_setting_of_the_service_is_documented_and_no_other():
-    from gpulease.service.settings.application import GPULeaseService
-
-    text = page("reference/cli.md").split("## `gpulease service`")[1].split("\n## ")[0]
-    own = set(GPULeaseService.class_own_traits(config=True))
-    row = re.compile(r"^\|(?: `--([\w-]+)[^`]*`)? \| `(\w+)` \|", re.MULTILINE)
-    found = row.findall(text)
-    assert {setting for _, setting in found} == own
-    options = {option: setting for option, setting in found if option}
-    assert options.pop("simulate") == "simulate"
-    aliases = {f"GPULeaseService.{each}" for each in options.values()}
-    assert aliases == set(GPULeaseService().aliases.values())
-
-
-def test_every_setting_of_a_cluster_is_documented_and_no_other():
-    from gpulease.service.settings.kubernetes import KubernetesSettings
-
-    text = page("reference/cli.md").split("c.KubernetesSettings")[1].split("\n## ")[0]
-    found = set(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE))
-    assert found == set(KubernetesSettings.class_own_traits(config=True))
-
-
 def test_every_gpu_command_is_documented_and_no_other():
     section = page("reference/magics.md").split("\n## `%gpu`\n")[1].split("\n## ")[0]
-    found = set(re.findall(r"^\| `%gpu (\w+)", section, re.MULTILINE))
+    named = " ".join(line.split("|")[1] for line in section.splitlines() if line.startswith("| `"))
+    found = set(re.findall(r"`%gpu (\w+)", named))
     assert found == set(COMMANDS)
 
 
@@ -242,43 +127,6 @@ def test_the_magics_of_both_sides_are_documented():
     text = page("reference/magics.md")
     for name in BOTH_MAGICS:
         assert f"`%{name}`" in text
-
-
-@pytest.mark.parametrize(
-    ("words", "section"),
-    [
-        (["demo"], "demo"),
-        (["companion"], "companion"),
-        (["agent"], "agent"),
-        (["policy", "check"], "policy check FILE"),
-        (["db", "upgrade"], "db upgrade --database URL"),
-        (["admin", "list"], "admin"),
-        (["admin", "end"], "admin"),
-        (["usage"], "usage"),
-        (["projects"], "projects"),
-    ],
-)
-def test_every_option_of_the_command_line_is_documented(words, section, capsys):
-    with pytest.raises(SystemExit):
-        command_line([*words, "--help"])
-    usage = capsys.readouterr().out.split("\n\n")[0]
-    found = set(re.findall(r"--[a-z][a-z-]+", usage))
-    text = page("reference/cli.md").split(f"\n## `gpulease {section}`\n")
-    if section.partition(" ")[0] in ("policy", "db"):
-        described = page("reference/cli.md")
-    else:
-        described = text[1].split("\n## ")[0]
-    assert {option for option in found if option not in described} == set()
-    if section in ("demo", "companion", "agent"):
-        assert set(re.findall(r"^\| `(--[a-z-]+)", described, re.MULTILINE)) == found
-
-
-def test_every_subcommand_is_documented(capsys):
-    with pytest.raises(SystemExit):
-        command_line(["--help"])
-    listed = re.findall(r"^    (\w+)\b", capsys.readouterr().out, re.MULTILINE)
-    documented = re.findall(r"^## `gpulease (\w+)", page("reference/cli.md"), re.MULTILINE)
-    assert set(listed) == set(documented)
 
 
 def test_every_setting_of_the_kubernetes_spawner_and_every_rule_is_documented():

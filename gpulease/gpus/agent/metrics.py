@@ -34,6 +34,7 @@ class Metrics:
     def __init__(self, node: str) -> None:
         self._node = node
         self.registry = CollectorRegistry()
+        self.labels: dict[str, tuple[str, ...]] = {}  # of each metric, by its name
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
         self._use = self._gauge("utilisation", "Peak use of the last second, 0 to 1.")
@@ -45,23 +46,14 @@ class Metrics:
         self._gaps = self._counter("gaps_total", "Seconds without a word, by reason.", "reason")
         self._faults = self._counter("incidents_total", "What the driver called out.", "kind")
         self._posts = self._counter("posts_total", "Posts to the service, by outcome.", "outcome")
-        self._up = Gauge(
-            "gpulease_agent_up",
-            "1 while this part answers.",
-            ["node", "part"],
-            registry=self.registry,
+        self._up = self._gauge("up", "1 while this part answers.", "node", "part")
+        self._waiting = self._gauge(
+            "waiting_batches", "Batches that the service has not taken yet.", "node"
         )
-        self._waiting = Gauge(
-            "gpulease_agent_waiting_batches",
-            "Batches that the service has not taken yet.",
-            ["node"],
-            registry=self.registry,
-        )
-        self._dropped = Gauge(
-            "gpulease_agent_dropped_batches",
+        self._dropped = self._gauge(
+            "dropped_batches",
             "Batches given up since the start: too old, too many, or never to be taken.",
-            ["node"],
-            registry=self.registry,
+            "node",
         )
 
     def show(
@@ -118,8 +110,15 @@ class Metrics:
         """Return Prometheus's text format."""
         return generate_latest(self.registry)
 
-    def _gauge(self, name: str, words: str) -> Gauge:
-        return Gauge(f"gpulease_agent_{name}", words, _DEVICE, registry=self.registry)
+    def _gauge(self, name: str, words: str, *labels: str) -> Gauge:
+        return Gauge(*self._named(name, words, labels or _DEVICE), registry=self.registry)
 
     def _counter(self, name: str, words: str, label: str) -> Counter:
-        return Counter(f"gpulease_agent_{name}", words, ["node", label], registry=self.registry)
+        return Counter(*self._named(name, words, ("node", label)), registry=self.registry)
+
+    def _named(
+        self, name: str, words: str, labels: tuple[str, ...]
+    ) -> tuple[str, str, tuple[str, ...]]:
+        full = f"gpulease_agent_{name}"
+        self.labels[full] = labels
+        return full, words, labels

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from itertools import pairwise
-from typing import ClassVar, Final
+from typing import Annotated, ClassVar, Final
 from zoneinfo import ZoneInfo
 
 from gpulease.errors import GPULeaseError
 from gpulease.policy.calendar.local_time import span, wall_clock, zone_of
 from gpulease.policy.calendar.repetition import dates
 from gpulease.policy.forms import Day, Line, Section
+from gpulease.texts import Said
 
 #: Before everything that is reserved.
 _EVER: Final = datetime(1900, 1, 1, tzinfo=UTC)
@@ -53,9 +54,9 @@ class Closure(Section):
 
     ALIASES: ClassVar = {"first": "from", "last": "to"}
 
-    first: Day
-    last: Day
-    title: Line = ""
+    first: Annotated[Day, Said("The first day.")]
+    last: Annotated[Day, Said("The last day.")]
+    title: Annotated[Line, Said("What people read; its name if empty.")] = ""
 
 
 @dataclass(frozen=True)

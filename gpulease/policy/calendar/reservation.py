@@ -14,13 +14,13 @@ from gpulease.policy.forms import (
     Image,
     Lines,
     Number,
-    Said,
     Section,
     Span,
     Whole,
     duration,
     pairs,
 )
+from gpulease.texts import Said
 
 
 @dataclass(frozen=True)
@@ -30,10 +30,10 @@ class GroupTerms(Section):
     ``image`` is that of the pods on its seats; "" is as without a seat.
     """
 
-    classes: Lines | None = None
-    gpu_hours: Number | None = None
-    windows: Whole | None = None
-    advance: Span | None = None
+    classes: Annotated[Lines | None, Said("Which classes it may reserve.")] = None
+    gpu_hours: Annotated[Number | None, Said("GPU-hours that it may have ahead.")] = None
+    windows: Annotated[Whole | None, Said("Sessions that it may have ahead.")] = None
+    advance: Annotated[Span | None, Said("How early it may reserve.")] = None
     managers: Annotated[Lines, Said("People who may reserve for the group.")] = ()
     image: Annotated[Image, Said("Image of the pods on the group's seats.")] = ""
 
@@ -42,8 +42,8 @@ class GroupTerms(Section):
 class IdleRange(Section):
     """Between which idle time-outs (seconds) a window may choose."""
 
-    least: Annotated[float, duration(1e-3)] = 60.0
-    most: Annotated[float, duration(1e-3)] = 3600.0
+    least: Annotated[float, duration(1e-3), Said("The shortest.")] = 60.0
+    most: Annotated[float, duration(1e-3), Said("The longest.")] = 3600.0
 
 
 def _read_closures(named: Mapping[str, Closure]) -> tuple[Closure, ...]:
@@ -63,20 +63,32 @@ class ReservationTerms(Section):
     what a group has ahead of it.
     """
 
-    gpu_hours: Number = 1000.0
-    windows: Whole = 100
-    advance: Span = 180 * 86400.0
-    longest: Span = 86400.0
-    lead: Span = 120.0
-    grace: Span = 600.0
-    extension: Span = 3600.0
-    extra_time: Span = 7200.0
-    idle: IdleRange = field(default_factory=IdleRange)
-    classes: Lines = ()
+    gpu_hours: Annotated[Number, Said("GPU-hours that one group may have ahead.")] = 1000.0
+    windows: Annotated[Whole, Said("Sessions that one group may have ahead.")] = 100
+    advance: Annotated[
+        Span, Said("How early a reservation may be made, before its first session.")
+    ] = 180 * 86400.0
+    longest: Annotated[Span, Said("The longest session.")] = 86400.0
+    lead: Annotated[Span, Said("How long before a session its GPUs are kept free.")] = 120.0
+    grace: Annotated[Span, Said("How long after the start seats that nobody claimed are lent.")] = (
+        600.0
+    )
+    extension: Annotated[Span, Said("The most by which an open session is extended.")] = 3600.0
+    extra_time: Annotated[Span, Said("The most extra time of one person.")] = 7200.0
+    idle: Annotated[IdleRange, Said("Bounds of a session's own idle time-out.")] = field(
+        default_factory=IdleRange
+    )
+    classes: Annotated[Lines, Said("Which classes may be reserved; empty: every one.")] = ()
     closures: Annotated[
-        tuple[Closure, ...], As(dict[str, Closure], _read_closures, _write_closures)
+        tuple[Closure, ...],
+        As(dict[str, Closure], _read_closures, _write_closures),
+        Said("Days on which the institution is closed, by name."),
     ] = ()
-    groups: Annotated[tuple[tuple[str, GroupTerms], ...], pairs(GroupTerms)] = ()
+    groups: Annotated[
+        tuple[tuple[str, GroupTerms], ...],
+        pairs(GroupTerms),
+        Said("What differs for one hub group, by its name."),
+    ] = ()
 
     def of_group(self, group: str) -> GroupTerms:
         """Return the terms of one group, with everything filled in."""

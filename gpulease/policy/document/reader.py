@@ -46,12 +46,12 @@ from gpulease.policy.document.source import (
     unknown,
     without_hidden,
 )
-from gpulease.policy.forms import Duration, Line, Lines, Said, Section, named
+from gpulease.policy.forms import Duration, Line, Lines, Section, named
 from gpulease.policy.model import Device, GPUClass, Limits, PolicyDocument, Pool, TimeOuts
 from gpulease.policy.pods import HAMI_SPLIT, AskKind, PodAsk, ask_for, is_hami
 from gpulease.policy.projects import Project, Projects, Shares
 from gpulease.policy.states import ClickRuns, EvidenceLevel
-from gpulease.texts import Text
+from gpulease.texts import Said, Text
 
 TIME_OUT_NAMES = tuple(each.name for each in fields(TimeOuts))
 #: What a form offers of a number; a document may say more.
@@ -64,7 +64,9 @@ class Document(Section):
 
     pools: Annotated[tuple[Pool, ...], named(Pool, True), Said("Groups of alike devices.")]
     classes: Annotated[tuple[GPUClass, ...], named(GPUClass, True), Said("What people ask for.")]
-    default_class: Annotated[Line, Said("The class for requests that name none.")] = ""
+    default_class: Annotated[
+        Line, Said("The class for requests that name none; the first if empty.")
+    ] = ""
     time_outs: Annotated[TimeOuts, Said("When a GPU is released.")] = field(
         default_factory=TimeOuts
     )
@@ -79,7 +81,9 @@ class Document(Section):
     projects: Annotated[
         tuple[Project, ...], named(Project), Said("Who shares the GPUs, and how.")
     ] = ()
-    drained_nodes: Lines = ()
+    drained_nodes: Annotated[
+        Lines, Said("Nodes that take nothing new and whose leases are warned and drained.")
+    ] = ()
 
 
 @cache
@@ -301,7 +305,7 @@ def form() -> tuple[TimeOutField, ...]:
     hints, defaults = get_type_hints(TimeOuts, include_extras=True), TimeOuts()
     found = []
     for name in TIME_OUT_NAMES:
-        (bound,) = hints[name].__metadata__
+        bound, *_ = hints[name].__metadata__
         default = getattr(defaults, name)
         if isinstance(bound, Duration):
             least = 1 if bound.least else 0

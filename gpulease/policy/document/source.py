@@ -326,8 +326,10 @@ def _with_default(schema: Mapping[str, Any], field_: Mapping[str, Any]) -> dict[
         return {}
     if schema.get("pattern") == ANY_DURATION["pattern"]:
         default = format_duration(float(default))
+    elif isinstance(default, float):
+        default = int(default) if default.is_integer() else default
     said = f"{schema.get('description', '')} Default {default}.".strip()
-    return {"description": said}
+    return {"description": said, "default": default}
 
 
 def without_hidden(tree: Any) -> Any:

@@ -28,7 +28,7 @@ class AgentBatches(Answers):
     @needs_scope(AGENT_TOKEN)
     @answers({200: BatchesTaken}, body=AgentPostBody, refuses=(401, 403, 426, 502))
     async def post(self) -> None:
-        """Take what an agent saw.
+        """Take what a node agent saw.
 
         Raises:
             GPULeaseError: ``wrong_protocol`` (426) and what ``parse`` refuses with.

@@ -21,7 +21,7 @@ class Groups(BaseHandler):
     @needs_scope(SCOPE_RESERVE)
     @answers({200: Items[GroupView]}, refuses=(502,))
     async def get(self) -> None:
-        """Answer the groups that one may reserve for.
+        """List the groups that you may reserve for.
 
         Raises:
             GPULeaseError: ``hub_unreachable`` (502).
@@ -44,7 +44,7 @@ class Members(BaseHandler):
     @needs_scope(SCOPE_RESERVE)
     @answers({200: Items[str]}, query=MembersQuery, refuses=(502,))
     async def get(self) -> None:
-        """Answer the names of a group's members.
+        """List the names of a group's members.
 
         Raises:
             GPULeaseError: ``not_your_group`` (403), ``hub_unreachable`` (502).
@@ -65,7 +65,7 @@ class MessageList(BaseHandler):
     @needs_scope(SCOPE_RESERVE)
     @answers({201: MessageView}, body=MessageBody)
     async def post(self) -> None:
-        """Show a text to the members of a group."""
+        """Show a text to the members of a group for a time."""
         body = self.parse(MessageBody)
         told = await self.services.messages.tell(self.asker, body.group, body.text, body.seconds)
         self.answer(told.view(), 201)
@@ -77,7 +77,7 @@ class OneMessage(BaseHandler):
     @needs_scope(SCOPE_RESERVE)
     @answers({204: None}, body=EmptyBody)
     async def delete(self, message_id: str) -> None:
-        """Show a message no more; a repeat changes nothing."""
+        """Delete a message; a repeat changes nothing."""
         self.parse(EmptyBody)
         await self.services.messages.withdraw(self.asker, message_id)
         self.set_status(204)

@@ -37,7 +37,7 @@ class Leases(BaseHandler):
     @needs_scope(ACCESS)
     @answers({200: Page[LeaseView]}, query=LeasesQuery)
     async def get(self) -> None:
-        """Answer a page of the leases one may see, newest first."""
+        """List the leases you may see, newest first; ``state`` may be ``live``."""
         query = self.query(LeasesQuery)
         found, total = await self.services.history.page(
             self.asker,
@@ -52,7 +52,7 @@ class Leases(BaseHandler):
     @needs_scope(SCOPE_REQUEST)
     @answers({201: LeaseView, 200: LeaseView}, body=AskBody, refuses=(404, 409), repeatable=True)
     async def post(self) -> None:
-        """Ask; 201 with a new lease, 200 with the one that answers already."""
+        """Ask for a GPU: 201 with a new lease, 200 with the one that answers already."""
         body = self.parse(AskBody)
         key = self.repeat_key()
         differences = self._differences(body)
@@ -66,7 +66,7 @@ class Leases(BaseHandler):
     @needs_scope(SCOPE_RESERVE)
     @answers({200: Items[LeaseView]}, body=EndGroupBody)
     async def delete(self) -> None:
-        """End all of a group; answers those that were ended."""
+        """End every lease and request of a group's members but your own."""
         body = self.parse(EndGroupBody)
         ended = await self.services.commands.end_group(self.asker, body.group, body.note)
         self.answer({"items": [self.services.views.lease(lease) for lease in ended]})
@@ -84,7 +84,7 @@ class OneLease(BaseHandler):
     @needs_scope(ACCESS)
     @answers({200: LeaseView})
     async def get(self, lease_id: str) -> None:
-        """Answer one lease."""
+        """Show one lease; of a request its place and when it is expected to start."""
         lease = await self.services.history.one(self.asker, lease_id)
         busy = await self.services.history.busy_shares([lease])
         (view,) = self.services.views.seen_by(self.asker, [lease], busy)
@@ -93,7 +93,7 @@ class OneLease(BaseHandler):
     @needs_scope(SCOPE_REQUEST, SCOPE_RESERVE)
     @answers({200: LeaseView}, body=EndBody, refuses=(409,))
     async def delete(self, lease_id: str) -> None:
-        """Return, withdraw or end it; a repeat changes nothing.
+        """Return it, withdraw the request, or end it with a note to its holder.
 
         A whole notebook's run whose lease an admin ends is cancelled.
         """
@@ -109,7 +109,7 @@ class Keep(BaseHandler):
     @needs_scope(SCOPE_REQUEST)
     @answers({200: LeaseView}, body=EmptyBody, refuses=(409,))
     async def post(self, lease_id: str) -> None:
-        """Keep it for a while."""
+        """Keep an idle lease for a while."""
         self.parse(EmptyBody)
         lease = await self.services.commands.keep(self.asker, lease_id)
         self.answer(self.services.views.lease(lease))
@@ -121,7 +121,7 @@ class Upgrade(BaseHandler):
     @needs_scope(SCOPE_REQUEST)
     @answers({200: LeaseView}, body=EmptyBody, refuses=(409,))
     async def post(self, lease_id: str) -> None:
-        """Let it become what was asked for, as far as that is free; its variables go home first."""
+        """Move to what was asked for, as far as it is free; 409 where nothing is."""
         self.parse(EmptyBody)
         lease = await self.services.commands.upgrade(self.asker, lease_id)
         self.answer(self.services.views.lease(lease))
@@ -133,7 +133,7 @@ class PutBack(BaseHandler):
     @needs_scope(SCOPE_ADMIN)
     @answers({200: LeaseView}, body=EmptyBody, refuses=(409,))
     async def post(self, lease_id: str) -> None:
-        """Put the GPU of a lease that is over back into service, whatever lives on of it."""
+        """Put the GPU of an ended lease back into service, whatever is left of it."""
         self.parse(EmptyBody)
         lease = self.services.commands.visible(self.asker, lease_id)
         started = self.services.provider.server_started
@@ -162,7 +162,7 @@ class Connections(BaseHandler):
     @needs_scope(SCOPE_REQUEST)
     @answers({201: ConnectionView}, body=ConnectionBody, refuses=(409,))
     async def post(self, lease_id: str) -> None:
-        """Admit a home kernel's key and say where the supervisor is."""
+        """Admit a home kernel's public key and say where the lease is."""
         body = self.parse(ConnectionBody)
         self.answer(await self.services.commands.connect(self.asker, lease_id, body), 201)
 
@@ -173,7 +173,7 @@ class LeaseEvents(BaseHandler):
     @needs_scope(ACCESS)
     @answers({200: Items[LeaseEvent]})
     async def get(self, lease_id: str) -> None:
-        """Answer the lease's history, oldest first."""
+        """Show the lease's history, oldest first."""
         lease = await self.services.history.one(self.asker, lease_id)
         self.answer({"items": await self.services.history.events(self.asker, lease)})
 
@@ -197,7 +197,7 @@ class Why(BaseHandler):
     @needs_scope(SCOPE_ADMIN)
     @answers({200: Page[DecisionView]}, query=PageQuery)
     async def get(self, lease_id: str) -> None:
-        """Answer a page of what was decided about a lease, newest first."""
+        """Show each decision about it and its inputs, newest first."""
         query = self.query(PageQuery)
         lease = await self.services.history.one(self.asker, lease_id)
         items, total = await decided(self.services.ledger, lease.id, query)
@@ -210,7 +210,7 @@ class ServerList(BaseHandler):
     @needs_scope(ACCESS)
     @answers({200: Items[ServerView]})
     async def get(self) -> None:
-        """Answer the running servers, those of background runs left out."""
+        """List your running servers, without those of background runs."""
         found = await self.services.commands.servers(self.asker.name)
         self.answer(
             {
@@ -234,5 +234,5 @@ class Classes(BaseHandler):
     @needs_scope(ACCESS)
     @answers({200: Items[ClassView]})
     async def get(self) -> None:
-        """Answer the classes on offer, and what of each is free."""
+        """List the classes on offer, their price, and what of each is free."""
         self.answer({"items": self.services.views.classes()})

@@ -43,7 +43,7 @@ class ProjectList(BaseHandler):
     @needs_scope(ACCESS)
     @answers({200: Items[ProjectView]})
     async def get(self) -> None:
-        """Answer the projects that the asker is in or leads; admins see all."""
+        """List the projects that you are in or lead, with shares and budgets."""
         self.answer({"items": projects_of(self.services.loop.shown(), self.asker)})
 
 
@@ -53,7 +53,7 @@ class Usage(BaseHandler):
     @needs_scope(ACCESS)
     @answers({200: UsageView}, query=UsageQuery)
     async def get(self) -> None:
-        """Answer the hours of GPUs that were used, also of what runs now."""
+        """Sum up hours of GPUs and what they cost, also of what runs now."""
         since, until, rows = await self.rows(self.query(UsageQuery))
         kept = self.services.warm_time
         warm = kept.hours(since.date(), until.date()) if self.asker.admin else {}
@@ -87,7 +87,7 @@ class UsageTable(Usage):
     @needs_scope(ACCESS)
     @answers({200: Text("text/csv")}, query=UsageQuery)
     async def get(self) -> None:
-        """Answer the same as a table."""
+        """Return the same as a table."""
         query = self.query(UsageQuery)
         _, _, rows = await self.rows(query)
         columns = [*query.by.split(","), *_FIGURES]

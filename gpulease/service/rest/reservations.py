@@ -71,7 +71,7 @@ class ReservationList(_Handler):
     @needs_scope(ACCESS)
     @answers({200: Page[ReservationView]}, query=ReservationsQuery)
     async def get(self) -> None:
-        """Answer a page, the sooner first; ``cancelled=1`` shows the cancelled too.
+        """List reservations, soonest first, with their next sessions or all ``since``.
 
         ``since`` shows every window that ends after it instead of the next five.
         """
@@ -106,7 +106,7 @@ class ReservationList(_Handler):
         repeatable=True,
     )
     async def post(self) -> None:
-        """Make one; 201 with its windows, 200 where the same key made it before."""
+        """Reserve GPUs: 201 with all sessions, 200 where the same key made it before."""
         body = self.parse(ReservationBody)
         key = self.repeat_key()
         outcome, new = await self.services.reservations.book(self.asker, body, key)
@@ -124,7 +124,7 @@ class ReservationCalendar(_Handler):
     @needs_scope(ACCESS)
     @answers({200: Text("text/calendar")}, query=GroupQuery)
     async def get(self) -> None:
-        """Answer an iCalendar; ``group`` narrows it."""
+        """Return the reservations you may see as an iCalendar."""
         group = self.query(GroupQuery).group
         found = self.services.reservations.seen_by(self.asker, group=group)
         text = await self.services.workers.thread(self.asker.name, ics.to_ics, found)
@@ -134,7 +134,7 @@ class ReservationCalendar(_Handler):
     @needs_scope(SCOPE_RESERVE)
     @answers({200: ReservationsBrought}, body=CalendarBody, refuses=(409,))
     async def post(self) -> None:
-        """Reserve a calendar's events, all of them or none; a dry run unless it is said otherwise.
+        """Reserve the events of an iCalendar, all or none; a dry run by default.
 
         One of a name that the group has already is changed.
         """
@@ -155,7 +155,7 @@ class ReservationAttendance(BaseHandler):
     @needs_scope(ACCESS)
     @answers({200: Text("text/csv")})
     async def get(self, reservation_id: str) -> None:
-        """Answer a row for each person and window that has begun."""
+        """Show who came to each session, when, and for how long their GPU was busy."""
         snapshot = self.services.loop.snapshot()
         found = self.services.reservations.manageable(self.asker, reservation_id)
         windows = booking.windows(snapshot.policy, found)
@@ -170,7 +170,7 @@ class ReservationCheck(_Handler):
     @needs_scope(SCOPE_RESERVE)
     @answers({200: ReservationsChecked}, body=CheckBody, refuses=(409,))
     async def post(self) -> None:
-        """Answer of each whether it fits, its windows, and what is in its way."""
+        """Say of each reservation whether it fits, its sessions, and what is in its way."""
         bodies = self.parse(CheckBody).reservations
         found = await self.unless_gone(self.services.reservations.check(self.asker, bodies))
         self.answer(self.checked(found))
@@ -182,8 +182,7 @@ class ReservationApply(_Handler):
     @needs_scope(SCOPE_RESERVE)
     @answers({200: ReservationsBrought}, body=ApplyBody, refuses=(404, 409))
     async def post(self) -> None:
-        """Make and change what it names, all of it or nothing; a dry run unless it is said
-        otherwise.
+        """Create, change and cancel reservations, all or nothing; a dry run by default.
 
         One of a name that the group has already is changed.
         """
@@ -200,7 +199,7 @@ class ClosureList(BaseHandler):
     @needs_scope(ACCESS)
     @answers({200: Items[ClosureView]})
     async def get(self) -> None:
-        """Answer the closures that the policy names, which reservations leave out."""
+        """List the days that reservations leave out."""
         closures = self.services.loop.policy.reservations.closures
         items = [
             {"first": each.first.isoformat(), "last": each.last.isoformat(), "title": each.title}
@@ -225,7 +224,7 @@ class OneReservation(_Handler):
     @needs_scope(ACCESS)
     @answers({200: ReservationView})
     async def get(self, reservation_id: str) -> None:
-        """Answer it with all of its windows that are not over."""
+        """Show one with all sessions that are not over."""
         found = self.services.reservations.visible(self.asker, reservation_id)
         manages = self.services.reservations.rights.may_manage(self.asker, found)
         snapshot = self.services.loop.snapshot()

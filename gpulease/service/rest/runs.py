@@ -28,7 +28,7 @@ class RunList(BaseHandler):
     @needs_scope(ACCESS)
     @answers({200: Page[RunView]}, query=RunsQuery)
     async def get(self) -> None:
-        """Answer a page of one's runs (an admin: of all), newest first."""
+        """List your runs (an admin: everybody's), newest first."""
         query = self.query(RunsQuery)
         found, total = await self.services.runs.page(
             self.asker, mine=is_set(query.mine), offset=query.offset, limit=query.limit
@@ -43,7 +43,7 @@ class RunList(BaseHandler):
         repeatable=True,
     )
     async def post(self) -> None:
-        """Submit a notebook; 201 with its runs, 200 with those of an earlier same submission."""
+        """Submit a notebook: 201 with its runs, 200 where the same key made them before."""
         body, key = self.parse(SubmitBody), self.repeat_key()
         found, new = await self.services.runs.submit(self.asker, body, key)
         self.answer(
@@ -58,7 +58,7 @@ class OneRun(BaseHandler):
     @needs_scope(ACCESS)
     @answers({200: RunView}, refuses=(404,))
     async def get(self, run_id: str) -> None:
-        """Answer one run."""
+        """Show one run."""
         self.answer(
             view(await self.services.runs.one(self.asker, run_id), self.services, self.asker)
         )
@@ -66,7 +66,7 @@ class OneRun(BaseHandler):
     @needs_scope(SCOPE_REQUEST)
     @answers({200: RunView}, body=EmptyBody, refuses=(404, 409))
     async def delete(self, run_id: str) -> None:
-        """Cancel it; its output up to now stays, and a repeat changes nothing."""
+        """Cancel it; its output so far stays, a repeat changes nothing."""
         self.parse(EmptyBody)
         self.answer(
             view(await self.services.runs.cancel(self.asker, run_id), self.services, self.asker)
@@ -79,7 +79,7 @@ class RunEvents(BaseHandler):
     @needs_scope(ACCESS)
     @answers({200: Items[RunEventView]}, refuses=(404,))
     async def get(self, run_id: str) -> None:
-        """Answer what happened to a run and which GPUs it had, oldest first."""
+        """Show what happened to a run and which GPUs it had, oldest first."""
         found = await self.services.runs.events(self.asker, run_id)
         found += await self._of_gpus(run_id)
         self.answer(
@@ -109,7 +109,7 @@ class RunReports(BaseHandler):
     @needs_scope(SCOPE_REQUEST)
     @answers({200: RunView}, body=RunReport, refuses=(404, 409, 502))
     async def post(self, run_id: str) -> None:
-        """Take a report of the server that executes the run; the first one begins it."""
+        """Take a report of the run's own server."""
         body = self.parse(RunReport)
         server = await self.services.commands.prove(self.asker)
         run = await self.services.runs.report(self.asker, server, run_id, body)

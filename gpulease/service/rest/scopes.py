@@ -1,7 +1,7 @@
 """Which permission each method of a handler needs, shown where the method stands.
 
-Owns the marks, their check and the documentation's table of them.  Whose lease or group it is about
-is decided further inside: a scope opens an address, not everybody's things.
+Whose lease or group it is about is decided further inside: a scope opens an address, not
+everybody's things.
 """
 
 from __future__ import annotations
@@ -28,10 +28,6 @@ LEASE_TOKEN: Final = "the lease's own token"  # noqa: S105
 AGENT_TOKEN: Final = "a node agent's own token"  # noqa: S105
 WARM_TOKEN: Final = "the own token of a pod that stands ready"  # noqa: S105
 
-_ORDER = (
-    PUBLIC, ACCESS, SCOPE_REQUEST, SCOPE_RESERVE, SCOPE_ADMIN, SCOPE_METRICS, LEASE_TOKEN,
-    AGENT_TOKEN, WARM_TOKEN,
-)  # fmt: skip
 _HOLDS: dict[str, Callable[[Asker], bool]] = {
     ACCESS: lambda _: True,
     SCOPE_REQUEST: lambda asker: asker.may_ask or asker.admin,
@@ -85,19 +81,3 @@ def check(asker: Asker, scopes: Iterable[str]) -> None:
         return
     reason, sentence, step = _REFUSALS.get(wanted[0], _CLOSED) if wanted else _CLOSED
     raise GPULeaseError(reason, sentence, next_step=step, status=403)
-
-
-def table(opened: Iterable[tuple[str, str, type]]) -> str:
-    """Return the documentation's table.
-
-    Args:
-        opened: method, address and handler of each operation, in the order of the document.
-    """
-    rows: dict[tuple[str, ...], list[str]] = {}
-    for method, path, handler in opened:
-        rows.setdefault(needed(handler, method), []).append(f"`{method.upper()} {path}`")
-    lines = ["| Needs | Opens |", "|---|---|"]
-    for scopes in sorted(rows, key=lambda found: [_ORDER.index(each) for each in found]):
-        said = " or ".join(f"`{each}`" if ":" in each else each for each in scopes)
-        lines.append(f"| {said} | {', '.join(rows[scopes])} |")
-    return "\n".join(lines)

@@ -54,7 +54,7 @@ class Policy(BaseHandler):
     @needs_scope(ACCESS)
     @answers({200: PolicyView})
     async def get(self) -> None:
-        """Answer the text in force to admins, to others what of it concerns them."""
+        """Show the policy in force: its text to admins, to others what concerns them."""
         policies, asker = self.services.policies, self.asker
         found = policies.text.view(pinned=policies.pinned)
         if not asker.admin:
@@ -65,7 +65,7 @@ class Policy(BaseHandler):
     @needs_scope(SCOPE_ADMIN)
     @answers({200: PolicyView}, body=PolicyBody, refuses=(409,))
     async def put(self) -> None:
-        """Put another text into force."""
+        """Put another policy into force at once."""
         body = self.parse(PolicyBody)
         policies = self.services.policies
         saved = await policies.save(body.text, self.asker.name, body.base_version)
@@ -78,7 +78,7 @@ class PolicySchema(BaseHandler):
     @needs_scope(ACCESS)
     @answers({200: dict[str, Any]})
     async def get(self) -> None:
-        """Answer the schema."""
+        """Return the document's JSON Schema, for editors."""
         self.answer(json_schema())
 
 
@@ -90,7 +90,7 @@ class PolicyCheck(BaseHandler):
     @needs_scope(SCOPE_ADMIN)
     @answers({200: PolicyChecked}, body=PolicyBody)
     async def post(self) -> None:
-        """Answer what is wrong with a text, by line, else what it would change."""
+        """Say what is wrong with a document, by line, or what it would change for whom."""
         self.answer(await _checked(self, self.parse(PolicyBody).text))
 
 
@@ -100,7 +100,7 @@ class PolicyTimeOuts(BaseHandler):
     @needs_scope(SCOPE_ADMIN)
     @answers({200: TimeOutsView})
     async def get(self) -> None:
-        """Answer the time-outs in force, with bounds and defaults."""
+        """Show the time-outs in force, with bounds and defaults."""
         policies = self.services.policies
         outs = policies.current.time_outs
         items = [{**asdict(each), "value": getattr(outs, each.name)} for each in form()]
@@ -110,7 +110,7 @@ class PolicyTimeOuts(BaseHandler):
     @needs_scope(SCOPE_ADMIN)
     @answers({200: TimeOutsChecked}, body=TimeOutsBody)
     async def post(self) -> None:
-        """Answer what other time-outs would do, with the document to save; nothing is done."""
+        """Say what other time-outs would do, with the text to save; nothing is saved."""
         values = self.parse(TimeOutsBody).values
         text = with_time_outs(self.services.policies.text.text, values)
         self.answer({**await _checked(self, text), "text": text})
@@ -149,7 +149,7 @@ class WhatIf(BaseHandler):
     @needs_scope(SCOPE_ADMIN)
     @answers({200: WhatIfView}, body=WhatIfBody, refuses=(409, 429))
     async def post(self) -> None:
-        """Answer what a text would have made of the last days."""
+        """Replay the last days under a document."""
         body = self.parse(WhatIfBody)
         services = self.services
         asked = services.whatif.ask(body.text, body.days, services.loop.clock())
@@ -162,7 +162,7 @@ class PolicyVersions(BaseHandler):
     @needs_scope(SCOPE_ADMIN)
     @answers({200: Page[PolicyAbout]}, query=PageQuery)
     async def get(self) -> None:
-        """Answer a page of versions, newest first, without their texts."""
+        """List the versions, newest first, without their texts."""
         query = self.query(PageQuery)
         items, total = await self.services.policies.versions(query.offset, query.limit)
         self.answer_page(items, total, query)
@@ -174,7 +174,7 @@ class PolicyVersion(BaseHandler):
     @needs_scope(SCOPE_ADMIN)
     @answers({200: PolicyView})
     async def get(self, version: str) -> None:
-        """Answer one version with its text."""
+        """Show one version with its text."""
         found = await self.services.policies.version(int(version))
         self.answer(found.view(pinned=self.services.policies.pinned))
 
@@ -185,7 +185,7 @@ class AlertList(BaseHandler):
     @needs_scope(SCOPE_ADMIN)
     @answers({200: Items[AlertView]})
     async def get(self) -> None:
-        """Answer the alerts, in words."""
+        """List what stands now and needs an admin."""
         self.answer({"items": self.services.alerts()})
 
 
@@ -195,7 +195,7 @@ class IncidentList(BaseHandler):
     @needs_scope(SCOPE_ADMIN)
     @answers({200: Page[IncidentView]}, query=PageQuery)
     async def get(self) -> None:
-        """Answer a page, newest first."""
+        """List what went wrong around leases, newest first."""
         query = self.query(PageQuery)
         items, total = await self.services.incidents.page(query.offset, query.limit)
         self.answer_page(items, total, query)
@@ -207,7 +207,7 @@ class AuditList(BaseHandler):
     @needs_scope(SCOPE_ADMIN)
     @answers({200: Page[ChangeView]}, query=AuditQuery)
     async def get(self) -> None:
-        """Answer a page, newest first, of the changes in which every word of ``q`` occurs."""
+        """List every change of a lease, newest first; every word of ``q`` occurs in it."""
         query = self.query(AuditQuery)
         items, total = await self.services.incidents.changes(query.q, query.offset, query.limit)
         self.answer_page(items, total, query)
@@ -219,7 +219,7 @@ class DeviceList(BaseHandler):
     @needs_scope(SCOPE_ADMIN)
     @answers({200: Items[DeviceState]})
     async def get(self) -> None:
-        """Answer every device, by pool, node and name."""
+        """List every device with what it does now, for whom and why."""
         pods = self.services.provider.warm_pods
         ready = pods.places() if pods is not None else None
         self.answer({"items": device_map(self.services.loop.shown(), ready)})
@@ -231,7 +231,7 @@ class Me(BaseHandler):
     @needs_scope(ACCESS)
     @answers({200: AskerView})
     async def get(self) -> None:
-        """Answer whom the service takes the asker for."""
+        """Say whom the service takes you for, and what you may do."""
         asker = self.asker
         self.answer(
             {
@@ -256,7 +256,7 @@ class Health(Answers):
     @needs_scope(PUBLIC)
     @answers({200: HealthView, 503: HealthView})
     async def get(self) -> None:
-        """Answer 200 when leases can be granted or would be if there were a GPU, else 503."""
+        """Say whether the service works: 200 when leases can be granted, else 503."""
         found = self.services.health()
         self.answer(found, 200 if found["status"] != "error" else 503)
 
@@ -289,7 +289,7 @@ class OpenAPI(Answers):
     @needs_scope(PUBLIC)
     @answers({200: dict[str, Any]})
     async def get(self) -> None:
-        """Answer the description of this API."""
+        """Describe this API."""
         description: Description = self.settings["description"]
         self.set_header("Content-Type", "application/json")
         self.finish(await description.text(self.services.workers))

@@ -105,7 +105,7 @@ class EventsSocket(BaseHandler, _Socket):
     @needs_scope(ACCESS)
     @answers(WEBSOCKET, query=EventsQuery, refuses=(426, 429))
     async def get(self, *args: Any, **kwargs: Any) -> None:
-        """Open the live channel: a snapshot, then changes; anything but an upgrade is refused.
+        """Open the live channel: a snapshot, then changes.
 
         Raises:
             GPULeaseError: ``upgrade_required`` (426), ``too_many_channels`` (429).
@@ -189,7 +189,7 @@ class SupervisorSocket(Answers, _Socket):
     @needs_scope(LEASE_TOKEN)
     @answers(WEBSOCKET, refuses=(401, 403, 426, 429, 502, 503))
     async def get(self, *args: Any, **kwargs: Any) -> None:
-        """Open the channel for the token of the lease's present attempt.
+        """Open the channel of the lease's supervisor.
 
         Raises:
             GPULeaseError: ``not_this_lease`` (401, 403), ``upgrade_required`` (426),
@@ -312,7 +312,7 @@ class WarmSocket(Answers, _Socket):
     @needs_scope(WARM_TOKEN)
     @answers(WEBSOCKET, refuses=(401, 403, 426, 429, 502))
     async def get(self, *args: Any, **kwargs: Any) -> None:
-        """Open the channel for the token of a pod that was started ahead.
+        """Open the channel of a pod that stands ready.
 
         Raises:
             GPULeaseError: ``not_a_warm_pod`` (401, 403), ``cluster_unreachable`` (502),

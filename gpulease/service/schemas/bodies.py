@@ -23,7 +23,7 @@ from gpulease.policy.evidence.quarantine import KINDS
 from gpulease.protocol.agents import AgentPost
 from gpulease.protocol.asks import AskBody
 from gpulease.service.schemas.problems import form
-from gpulease.texts import Text
+from gpulease.texts import Said, Text
 
 #: A Z85 text of 32 bytes, as CurveZMQ keys are written.
 Z85Key = Annotated[
@@ -133,22 +133,43 @@ class SubmitBody(Body):
             min_length=1,
             max_length=1000,
         ),
+        Said("Its path as your notebook server sees it."),
     ]
-    gpu_class: Annotated[str, Field(min_length=1, max_length=64)] | None = None
-    count: Annotated[int, Field(ge=1, le=64)] | None = None
-    min_count: Annotated[int, Field(ge=1, le=64)] | None = None
-    at_least: Annotated[int, Field(ge=1, le=100)] | None = None
-    nodes: Annotated[int, Field(ge=1, le=64)] = 1
-    seconds: Annotated[float, Field(gt=0, le=30 * 86400)] | None = None
-    project: Name | None = None
+    gpu_class: Annotated[
+        Annotated[str, Field(min_length=1, max_length=64)] | None,
+        Said("Class of its GPU cells that name none."),
+    ] = None
+    count: Annotated[Annotated[int, Field(ge=1, le=64)] | None, Said("GPUs of such cells.")] = None
+    min_count: Annotated[
+        Annotated[int, Field(ge=1, le=64)] | None, Said("The minimum that they start with.")
+    ] = None
+    at_least: Annotated[
+        Annotated[int, Field(ge=1, le=100)] | None,
+        Said("Of a part of a card: the percent that they continue with."),
+    ] = None
+    nodes: Annotated[int, Field(ge=1, le=64), Said("Nodes of such cells.")] = 1
+    seconds: Annotated[
+        Annotated[float, Field(gt=0, le=30 * 86400)] | None, Said("How long they may have a GPU.")
+    ] = None
+    project: Annotated[Name | None, Said("The project that they are charged to.")] = None
     parameters: Annotated[
         dict[Annotated[str, Field(max_length=100)], _Parameter],
         Field(max_length=100),
         AfterValidator(_short),
+        Said("Values by name, in a cell after the one tagged parameters; 16,000 characters."),
     ] = {}
-    after: Annotated[list[Annotated[str, Field(max_length=64)]], Field(max_length=100)] = []
-    array: Annotated[str, Field(min_length=1, max_length=200)] | None = None
-    on_loss: Literal["fail", "restart"] = "fail"
+    after: Annotated[
+        list[Annotated[str, Field(max_length=64)]],
+        Field(max_length=100),
+        Said("Runs or arrays that must have succeeded before; else it is skipped."),
+    ] = []
+    array: Annotated[
+        Annotated[str, Field(min_length=1, max_length=200)] | None,
+        Said("1-20 or 1,3,5-7: a run for each number, at most 200, as array_index."),
+    ] = None
+    on_loss: Annotated[Literal["fail", "restart"], Said("What follows when its kernel dies.")] = (
+        "fail"
+    )
 
 
 class RunReport(Body):

@@ -23,7 +23,7 @@ from gpulease.policy.projects import ADDRESS
 from gpulease.policy.units import parse_duration
 from gpulease.service.schemas.bodies import Body
 from gpulease.service.schemas.problems import form, problem_of, sentence
-from gpulease.texts import Text
+from gpulease.texts import Said, Text
 
 _ONE_LINE = Text("it must be one line")
 _Line = Annotated[str, form(r"^[^\r\n\x00]*$", _ONE_LINE, max_length=200)]
@@ -70,39 +70,84 @@ class MovedBody(Body):
 class ChangeBody(Body):
     """Change a reservation: ``PATCH reservations/{id}``; what is not named stays."""
 
-    title: _Line | None = None
-    gpu_class: Annotated[str, Field(min_length=1, max_length=64)] | None = None
-    seats: Annotated[int, Field(ge=1, le=100000)] | None = None
-    start: _Moment | None = None
-    end: _Moment | None = None
-    zone: Annotated[str, Field(max_length=64)] | None = None
-    repeat: Annotated[str, Field(max_length=500)] | None = None
-    also: Annotated[list[_Moment], Field(max_length=400)] | None = None
-    without: Annotated[list[_Moment], Field(max_length=400)] | None = None
-    seats_per_person: Annotated[int, Field(ge=1, le=1000)] | None = None
-    named: Annotated[list[_Person], Field(max_length=2000)] | None = None
-    managers: Annotated[list[_Person], Field(max_length=100)] | None = None
-    idle: _Duration | None = None
-    exam: bool | None = None
-    extra_time: Annotated[dict[_Person, _Duration], Field(max_length=2000)] | None = None
-    lead: _Duration | None = None
-    grace: _Duration | None = None
-    contact: Annotated[list[_Address], Field(max_length=10)] | None = None
-    changed: Annotated[list[MovedBody], Field(max_length=400)] | None = None
-    window: WindowBody | None = None
-    base_version: int | None = None
+    title: Annotated[_Line | None, Said("What students read; the name if empty.")] = None
+    gpu_class: Annotated[
+        Annotated[str, Field(min_length=1, max_length=64)] | None, Said("The class.")
+    ] = None
+    seats: Annotated[
+        Annotated[int, Field(ge=1, le=100000)] | None, Said("GPUs of the class that are kept.")
+    ] = None
+    start: Annotated[
+        _Moment | None, Said("When the first session begins, as 2026-10-05T14:00.")
+    ] = None
+    end: Annotated[
+        _Moment | None, Said("When it ends; a time alone is on the same day or the next.")
+    ] = None
+    zone: Annotated[
+        Annotated[str, Field(max_length=64)] | None, Said("IANA time zone of all times.")
+    ] = None
+    repeat: Annotated[
+        Annotated[str, Field(max_length=500)] | None,
+        Said("RFC 5545 rule: DAILY, WEEKLY or MONTHLY; at most 18 months, 400 sessions."),
+    ] = None
+    also: Annotated[
+        Annotated[list[_Moment], Field(max_length=400)] | None, Said("Further starts.")
+    ] = None
+    without: Annotated[
+        Annotated[list[_Moment], Field(max_length=400)] | None,
+        Said("Starts that are left out; a date alone is the session of that day."),
+    ] = None
+    seats_per_person: Annotated[
+        Annotated[int, Field(ge=1, le=1000)] | None, Said("Seats that one person may claim; 1.")
+    ] = None
+    named: Annotated[
+        Annotated[list[_Person], Field(max_length=2000)] | None,
+        Said("Who may claim a seat; empty: every member."),
+    ] = None
+    managers: Annotated[
+        Annotated[list[_Person], Field(max_length=100)] | None,
+        Said("Co-managers beside the group's instructors."),
+    ] = None
+    idle: Annotated[_Duration | None, Said("The sessions' own idle time-out.")] = None
+    exam: Annotated[
+        bool | None, Said("No idle reclaim, no Keep, nothing is lent, and all leases end with it.")
+    ] = None
+    extra_time: Annotated[
+        Annotated[dict[_Person, _Duration], Field(max_length=2000)] | None,
+        Said("Person to time after the end, as {ann: 30m}."),
+    ] = None
+    lead: Annotated[_Duration | None, Said("How long before a session its GPUs are kept free.")] = (
+        None
+    )
+    grace: Annotated[
+        _Duration | None, Said("How long after the start unclaimed seats are lent.")
+    ] = None
+    contact: Annotated[
+        Annotated[list[_Address], Field(max_length=10)] | None,
+        Said("E-mail addresses that are notified of changes and losses."),
+    ] = None
+    changed: Annotated[
+        Annotated[list[MovedBody], Field(max_length=400)] | None,
+        Said("All sessions that are not as the rule has them, by at."),
+    ] = None
+    window: Annotated[WindowBody | None, Said("PATCH only: a change of one session.")] = None
+    base_version: Annotated[int | None, Said("PATCH only: the version that was changed.")] = None
 
 
 class ReservationBody(ChangeBody):
     """Reserve GPUs for a group: ``POST reservations``."""
 
-    name: _Name
-    group: Annotated[str, Field(min_length=1, max_length=255)]
-    gpu_class: Annotated[str, Field(min_length=1, max_length=64)]
-    seats: Annotated[int, Field(ge=1, le=100000)]
-    start: _Moment
-    end: _Moment
-    zone: Annotated[str, Field(max_length=64)]
+    name: Annotated[_Name, Said("What it is called; one of its kind in the group.")]
+    group: Annotated[
+        str,
+        Field(min_length=1, max_length=255),
+        Said("The hub group whose members may claim seats."),
+    ]
+    gpu_class: Annotated[str, Field(min_length=1, max_length=64), Said("The class.")]
+    seats: Annotated[int, Field(ge=1, le=100000), Said("GPUs of the class that are kept.")]
+    start: Annotated[_Moment, Said("When the first session begins, as 2026-10-05T14:00.")]
+    end: Annotated[_Moment, Said("When it ends; a time alone is on the same day or the next.")]
+    zone: Annotated[str, Field(max_length=64), Said("IANA time zone of all times.")]
 
 
 class CheckBody(Body):
