@@ -38,12 +38,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--memory", type=float, default=16.0, help="GiB of a simulated GPU")
     seconds = parser.add_argument_group("time-outs in seconds (an admin can change them later)")
     for name, default, text in (
-        ("idle", None, "unused for so long: warned (60; with --check 6)"),
-        ("warning", None, "from the warning to the end (20; with --check 4)"),
-        ("warm-up", None, "after the start, not counted as unused (5; with --check 1)"),
-        ("quiet", 600.0, "a cell runs but nothing is used: warned"),
-        ("drain", 30.0, "to bring variables home"),
-        ("wait", 300.0, "a %%%%gpu cell waits in the queue"),
+        ("idle", None, "idle time until the warning (60; with --check 6)"),
+        ("warning", None, "from the warning to the release (20; with --check 4)"),
+        ("warm-up", None, "first part of a lease, not counted as idle (5; with --check 1)"),
+        ("quiet", 600.0, "time of a cell without GPU use until the warning"),
+        ("drain", 30.0, "bound of copying variables back"),
+        ("wait", 300.0, "how long a %%%%gpu cell waits in the queue"),
     ):
         seconds.add_argument(f"--{name}", type=float, default=default, metavar="S", help=text)
 

@@ -96,7 +96,7 @@ class GPULeaseService(Application):
     gpu_memory = Unicode("16GiB", help="Memory of a simulated GPU, such as 16GiB.").tag(config=True)
     simulate = Bool(False, help="Offer simulated GPUs even where a driver is.").tag(config=True)
     policy_file = Unicode(
-        "", help="A policy document that is pinned: it is followed and never saved to."
+        "", help="A pinned policy document: its changes apply, and it is never written to."
     ).tag(config=True)
     first_policy_file = Unicode(
         "", help="The first version of the policy, for a database that has none yet."
@@ -106,44 +106,42 @@ class GPULeaseService(Application):
     ).tag(config=True)
     park_dir = Unicode(
         "~/.local/share/gpulease/parked",
-        help="Where values that cannot go home are kept, in the user's own home; empty: nowhere.",
+        help="Where values that cannot return are parked, in the user's own home; empty: nowhere.",
     ).tag(config=True)
     park_limit = Unicode(
         "2GiB", help="How much one person's parked values may take; the rest is named as lost."
     ).tag(config=True)
     notify_smtp = Unicode(
-        "", help="Relay by which people are told of their labs, such as smtp://mail:25."
+        "",
+        help="Relay for mail about labs and budgets, such as smtp://mail:25 or smtps://mail:465.",
     ).tag(config=True)
     notify_smtp_user = Unicode(
-        "", help="Name at that relay, where it asks for a login; the login is sent encrypted only."
+        "", help="Name at that relay, if it needs a login, which is sent encrypted only."
     ).tag(config=True)
     notify_smtp_password_file = Unicode("", help="File with its password, in one line.").tag(
         config=True
     )
-    notify_from = Unicode("gpulease@localhost", help="The address that such mail is from.").tag(
-        config=True
-    )
-    notify_webhook = Unicode("", help="An address where every such notice is posted as JSON.").tag(
-        config=True
-    )
+    notify_from = Unicode("gpulease@localhost", help="The sender of such mail.").tag(config=True)
+    notify_webhook = Unicode(
+        "", help="An address to which every such notice is posted as JSON."
+    ).tag(config=True)
     park_days = Float(7.0, min=0.01, help="Days after which parked values are removed.").tag(
         config=True
     )
     hub_origin = Unicode(
-        "", help="scheme://host of the hub as browsers see it, where it is not the service's own."
+        "", help="scheme://host of the hub in browsers, where it is not the service's own."
     ).tag(config=True)
     docs_url = Unicode(
         "",
-        help="Where people read more: each page of the service links it.  With a slash at its end "
-        "it is where this documentation stands, and each page links the part that is about it.  "
-        "Empty: the service shows this documentation itself.",
+        help="The address of the pages' Help. With a slash at its end it is a copy of this "
+        "documentation (make docs). Empty: the service shows this documentation itself.",
     ).tag(config=True)
     user_domains = Bool(
         help="Each person's servers have a domain of their own (JupyterHub.subdomain_host).  Else "
         "their pages share the hub's origin, and the card on the hub's page changes nothing."
     ).tag(config=True)
     trusted_servers = Bool(
-        False, help="The site trusts the pages that people's servers show to others' browsers."
+        False, help="Trust the pages of people's servers: the card on the hub's page acts anyway."
     ).tag(config=True)
     hubs = Dict(
         help="Further hubs that use these GPUs, by name: each with api_url, token_env (or"
@@ -186,12 +184,12 @@ class GPULeaseService(Application):
         help="Days after its end at which a lease is removed, with all its transitions.",
     ).tag(config=True)
     keep_runs_days = Float(
-        Ages.runs, min=1.0, help="Days after its end at which a run of a notebook is removed."
+        Ages.runs, min=1.0, help="Days after its end at which a run is removed; its output stays."
     ).tag(config=True)
     keep_reservations_days = Float(
         Ages.reservations,
         min=1.0,
-        help="Days after the end of its last window at which a reservation is removed.",
+        help="Days after the end of its last session at which a reservation is removed.",
     ).tag(config=True)
     keep_policies_days = Float(
         Ages.policies,
@@ -199,7 +197,7 @@ class GPULeaseService(Application):
         help="Days after which a version of the policy that is no longer in force is removed.",
     ).tag(config=True)
     keep_usage_days = Float(
-        Ages.usage, min=1.0, help="Days after which what was charged is removed."
+        Ages.usage, min=1.0, help="Days after which records of charges are removed."
     ).tag(config=True)
     keep_plans_days = Float(
         Ages.plans,

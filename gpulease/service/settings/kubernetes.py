@@ -73,7 +73,7 @@ class KubernetesSettings(Configurable):
         "8890-8990", help="Ports of the companions, as network policies name them."
     ).tag(config=True)
     park = Unicode(
-        "", help="Directory in lease pods where values that cannot go home are parked; empty: none."
+        "", help="Directory in lease pods where values that cannot return are parked; empty: none."
     ).tag(config=True)
     mirror_limit = Unicode(
         "2GiB", help="How much a mirror of a home that cannot be mounted may hold."
