@@ -28,6 +28,17 @@ def test_every_table_has_its_place():
     assert marks == set(reference.MAKERS)
 
 
+def test_every_section_of_the_policy_has_a_table():
+    text = (reference.ROOT / "docs/reference/policy.md").read_text(encoding="utf-8")
+    shown = re.findall(r'"generated: policy (\w+)', text)
+    sections = {
+        name
+        for name, each in document.json_schema()["properties"].items()
+        if each["type"] == "object"
+    }
+    assert set(shown) == sections
+
+
 def test_nothing_is_left_without_a_description():
     bare = [
         row
