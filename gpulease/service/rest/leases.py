@@ -184,7 +184,7 @@ class LeaseUse(BaseHandler):
     @needs_scope(ACCESS)
     @answers({200: Items[UseReading]})
     async def get(self, lease_id: str) -> None:
-        """Answer a reading for each ten seconds, oldest first; none of a lease that has ended."""
+        """List its GPU use and GPU memory of the last ten minutes, oldest first."""
         lease = await self.services.history.one(self.asker, lease_id)
         readings = self.services.loop.observer.readings.of(lease.id)
         items = [{**each._asdict(), "at": each.at.isoformat()} for each in readings]

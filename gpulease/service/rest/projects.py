@@ -101,7 +101,7 @@ class Timeline(BaseHandler):
     @needs_scope(SCOPE_ADMIN)
     @answers({200: TimelineView}, query=TimelineQuery)
     async def get(self) -> None:
-        """Answer the last hours in equal steps, the oldest first."""
+        """Sum up use, queue and waits in equal steps of the last ``hours``."""
         self.answer(await self.found())
 
     async def found(self) -> TimelineView:
@@ -131,7 +131,7 @@ class TimelineTable(Timeline):
     @needs_scope(SCOPE_ADMIN)
     @answers({200: Text("text/csv")}, query=TimelineQuery)
     async def get(self) -> None:
-        """Answer the same as a table."""
+        """Return the same as a table."""
         found = await self.found()
         columns = list(TimelineStep.__annotations__)
         rows = ([row[column] for column in columns] for row in map(dict, found["items"]))
