@@ -6,7 +6,7 @@ as soon as it is idle, and not one variable is lost.
 
 from __future__ import annotations
 
-__version__ = "0.1.0"
+from gpulease.version import __version__ as __version__
 
 
 def load_ipython_extension(shell: object) -> None:

@@ -21,7 +21,13 @@ from tornado.websocket import WebSocketClosedError
 from gpulease.channel.timing import BackOff
 from gpulease.channel.websocket import connect
 from gpulease.errors import GPULeaseError
-from gpulease.protocol import ClassView, ConnectionView, LeaseView
+from gpulease.protocol import (
+    HEADER_PROTOCOL,
+    PROTOCOL_VERSION,
+    ClassView,
+    ConnectionView,
+    LeaseView,
+)
 from gpulease.service_tls import trusted
 
 if TYPE_CHECKING:
@@ -41,19 +47,22 @@ class Client:
         token: a hub token; sent in a header, nowhere else.
         timeout: seconds that one call may take; connecting waits for a companion.
 
+    Attributes:
+        headers: what every request carries, that of the events channel too.
+
     Raises:
         GPULeaseError: ``bad_settings`` where the environment's authorities cannot be read.
     """
 
     def __init__(self, url: str, token: str, *, timeout: float = 30.0) -> None:
         self._url = url.rstrip("/")
-        self._headers = {"Authorization": f"token {token}"}
+        self.headers = {"Authorization": f"token {token}", HEADER_PROTOCOL: PROTOCOL_VERSION}
         self._timeout = timeout
         self._tls = trusted(url, os.environ)
 
     def speak(self, language: str) -> None:
         """Have sentences in this language from now on, where the service has it."""
-        self._headers["Accept-Language"] = language
+        self.headers["Accept-Language"] = language
 
     async def ask(self, body: AskBody | None = None, *, key: str | None = None) -> LeaseView:
         """Ask for GPUs; with the same ``key`` a repeated ask is the same ask.
@@ -135,7 +144,7 @@ class Client:
         request = HTTPRequest(
             f"{self._url}/api/{path}",
             method=method,
-            headers={**self._headers, "Content-Type": "application/json", **(headers or {})},
+            headers={**self.headers, "Content-Type": "application/json", **(headers or {})},
             body=None if body is None else json.dumps(body),
             allow_nonstandard_methods=True,  # DELETE with a body, POST without one
             follow_redirects=False,
@@ -180,7 +189,7 @@ class Client:
     async def _channel(self, resume: int | None) -> AsyncIterator[dict[str, Any]]:
         query = "" if resume is None else f"?resume={resume}"
         url = f"ws{self._url.removeprefix('http')}/api/events{query}"
-        connection = await connect(url, self._headers, self._tls)
+        connection = await connect(url, self.headers, self._tls)
         try:
             while (raw := await connection.read_message()) is not None:
                 yield json.loads(raw)

@@ -23,9 +23,19 @@
 {{- end }}
 {{- end }}
 
+{{- /* The tag of our images.  One that says a version has to say the chart's, but for the patch. */}}
+{{- define "gpulease.tag" -}}
+{{- $tag := .Values.image.tag | default .Chart.AppVersion }}
+{{- $minor := regexFind "^[0-9]+[.][0-9]+[.]" .Chart.AppVersion }}
+{{- if and (regexMatch "^v?[0-9]{1,3}[.][0-9]+[.][0-9]+" $tag) (not (hasPrefix $minor (trimPrefix "v" $tag))) }}
+{{- fail (printf "image.tag is %s, and this chart is of gpulease %s. Use the chart of your images' version, or images of the chart's." $tag .Chart.AppVersion) }}
+{{- end }}
+{{- $tag }}
+{{- end }}
+
 {{- /* An image of ours, by the last part of its name. */}}
 {{- define "gpulease.image" -}}
-{{ .root.Values.image.registry }}/gpulease-{{ .name }}:{{ .root.Values.image.tag | default .root.Chart.AppVersion }}
+{{ .root.Values.image.registry }}/gpulease-{{ .name }}:{{ include "gpulease.tag" .root }}
 {{- end }}
 
 {{- /* The image of notebook servers. */}}

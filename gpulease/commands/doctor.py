@@ -263,7 +263,11 @@ def _further_hub(hub: FurtherHub) -> Result:
 
 
 def _runs(environment: Mapping[str, str]) -> Result:
-    """Whether the hub knows the service's token, and lets it start servers for whole notebooks."""
+    """Whether the hub knows the service's token, and lets it do what the service needs.
+
+    A hub whose gpulease is of another version may have made another role.
+    """
+    from gpulease.hub.scopes import SERVICE_SCOPES
     from gpulease.providers.kubernetes.checkup.findings import Result
     from gpulease.service.hubs.api import starts_servers
 
@@ -286,6 +290,10 @@ def _runs(environment: Mapping[str, str]) -> Result:
         )
     except (OSError, ValueError) as error:
         return Result("runs", "unknown", f"The hub does not say what the service may: {error}")
+    if missing := sorted(set(SERVICE_SCOPES) - set(model.get("scopes") or ())):
+        sentence = f"The service may not {', '.join(missing)} at the hub."
+        step = "Install the service's version of gpulease there: setup_gpulease makes its role."
+        return Result("runs", "wrong", sentence, step)
     if starts_servers(model):
         return Result("runs", "ok", "Whole notebooks: the service may start their servers.")
     return Result(

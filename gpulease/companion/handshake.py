@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from gpulease.errors import GPULeaseError
 from gpulease.protocol import PROTOCOL_VERSION, is_understood
+from gpulease.version import __version__
 
 
 def check_protocol(home: str) -> None:
@@ -23,16 +24,32 @@ def check_protocol(home: str) -> None:
         )
 
 
+def check_version(home: str, away: str = __version__) -> None:
+    """Refuse another minor version of gpulease (``version_mismatch``).
+
+    What is sent for variables may change from one to the next, and takes no translation.
+    """
+    if not same_minor(home, away):
+        raise GPULeaseError(
+            "version_mismatch",
+            f"The notebook has gpulease {home or 'of an unknown version'}, the lease {away}.",
+            next_step="Install the same version of gpulease on both sides, then restart the kernel."
+            " After an upgrade of the site: restart your server.",
+            numbers={"home": home, "lease": away},
+            status=409,
+        )
+
+
 def check_python(*, home: str, away: str) -> None:
     """Refuse another minor version of Python (``python_mismatch``): code would not load."""
-    if not same_python(home, away):
+    if not same_minor(home, away):
         raise python_mismatch(
             home=home, away=away, next_step="Use a kernel with the same minor version of Python."
         )
 
 
-def same_python(home: str, away: str) -> bool:
-    """Whether the code of one version loads in the other ("3.11.7" and "3.11.2")."""
+def same_minor(home: str, away: str) -> bool:
+    """Whether two versions have the same major and minor number ("3.11.7" and "3.11.2")."""
     return home.split(".")[:2] == away.split(".")[:2]
 
 

@@ -20,7 +20,12 @@ from gpulease.channel.conversation import Message
 from gpulease.companion import tree
 from gpulease.companion.activity import WatchedCompanion
 from gpulease.companion.config import SupervisorConfig
-from gpulease.companion.handshake import check_packages, check_protocol, check_python
+from gpulease.companion.handshake import (
+    check_packages,
+    check_protocol,
+    check_python,
+    check_version,
+)
 from gpulease.companion.lease_nodes import LeaseNodes
 from gpulease.companion.parking import Parking
 from gpulease.companion.ports import Ports
@@ -185,10 +190,11 @@ class Companions:
         """Return this home kernel's companion, started when it does not run.
 
         Raises:
-            GPULeaseError: ``protocol_mismatch``, ``python_mismatch``, ``gpulease_missing``,
-                ``companion_failed``.
+            GPULeaseError: ``protocol_mismatch``, ``version_mismatch``, ``python_mismatch``,
+                ``gpulease_missing``, ``companion_failed``.
         """
         check_protocol(args["protocol"])
+        check_version(args["version"])
         lock = self._locks.setdefault(args["kernel_id"], asyncio.Lock())
         async with lock:
             companion = self._running.get(args["kernel_id"])

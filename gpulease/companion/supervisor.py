@@ -217,7 +217,7 @@ class Supervisor:
                 next_step="Run the cell again: it asks for a new lease.",
                 status=409,
             )
-        wanted = {"hash_seed": "", **args, "kernel_id": kernel_id}
+        wanted = {"hash_seed": "", "version": "", **args, "kernel_id": kernel_id}
         self._mirrors.make_directory(str(args["cwd"]))
         opened = await self._companions.open(cast("CompanionOpen", wanted))
         self._opened()

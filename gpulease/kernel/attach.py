@@ -24,6 +24,7 @@ from gpulease.kernel.inbox import Inbox
 from gpulease.protocol import PROTOCOL_VERSION, CompanionOpen, CompanionOpened, ConnectionView
 from gpulease.sides.environment import allowed_environment
 from gpulease.sides.versions import environment
+from gpulease.version import __version__
 
 OPEN_SECONDS = 60.0
 #: How long a supervisor may take to answer at all: one of a lease, and one that a file names.
@@ -119,6 +120,7 @@ def what_to_open(kernel_id: str, wire_key: str) -> CompanionOpen:
     return {
         "kernel_id": kernel_id,
         "protocol": PROTOCOL_VERSION,
+        "version": __version__,
         "python": here["python"],
         "packages": here["packages"],
         "cwd": str(Path.cwd()),

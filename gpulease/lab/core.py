@@ -87,10 +87,10 @@ class Core:
         self.upstream: WebsocketClient | None = None
         self.supervisors: Supervisors | None = None
         if service_url and token:
-            self.client = Client(service_url, token)
+            client = self.client = Client(service_url, token)
             self.upstream = WebsocketClient(
                 f"ws{service_url.rstrip('/').removeprefix('http')}/api/events",
-                headers=lambda: {"Authorization": f"token {token}"},
+                headers=lambda: client.headers,
                 pushed=self.on_event,
                 link=self.on_link,
                 tls=trusted(service_url, os.environ),

@@ -56,6 +56,7 @@ from gpulease.protocol.names import (
     ENV_TOKEN_FILE,
     ENV_USER,
     ENV_WARM,
+    HEADER_PROTOCOL,
     PROTOCOL_VERSION,
     is_understood,
 )
@@ -105,6 +106,7 @@ __all__ = [
     "ENV_USER",
     "ENV_WARM",
     "EXECUTE_METADATA",
+    "HEADER_PROTOCOL",
     "PROTOCOL_VERSION",
     "Blocker",
     "BudgetView",

@@ -53,6 +53,7 @@ class CompanionOpen(TypedDict):
 
     kernel_id: str
     protocol: str
+    version: str  # gpulease's; another minor version is refused
     python: str  # "3.11.7"; another minor version is refused
     packages: dict[str, str]  # versions of packages whose objects travel
     cwd: str

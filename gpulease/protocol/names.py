@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from typing import Final
 
-#: Both ends of supervisor channel, control channel and wire must have the same major number.
+#: Processes that talk to each other must have the same major number.
 PROTOCOL_VERSION: Final = "1.0"
+#: Header in which gpulease's own clients send it; requests without it are not checked.
+HEADER_PROTOCOL: Final = "GPULease-Protocol"
 
 
 def is_understood(version: str) -> bool:

@@ -23,6 +23,7 @@ from tornado.testing import bind_unused_port
 from tornado.web import Application, RequestHandler
 from tornado.websocket import WebSocketHandler
 
+from gpulease import __version__
 from gpulease.protocol import EXECUTE_METADATA, PROTOCOL_VERSION
 from gpulease.sides.environment import marked_environment
 from tests.helpers import wait_for_async
@@ -256,7 +257,7 @@ class Home:
     async def open(self, kernel_id: str, **more: Any) -> dict[str, Any]:
         """Open this kernel's companion; return the whole answer."""
         wanted = {
-            "kernel_id": kernel_id, "protocol": PROTOCOL_VERSION,
+            "kernel_id": kernel_id, "protocol": PROTOCOL_VERSION, "version": __version__,
             "python": ".".join(str(part) for part in sys.version_info[:3]), "packages": {},
             "cwd": str(Path.cwd()), "path": list(sys.path), "environ": {},
             "hash_seed": os.environ.get("PYTHONHASHSEED", ""), "wire_key": self.wire_public, **more,

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from gpulease import __version__
 from gpulease.companion.activity import (
     BUSY_SHARE,
     ActivitySampler,
@@ -238,7 +239,14 @@ def test_a_home_kernel_that_waits_for_its_companion_is_use(tmp_path):
         sampler = ActivitySampler(companions.infrastructure)
         assert sampler.sample(companions.watched)["cells"] == 0
         opening = asyncio.ensure_future(
-            companions.open({"kernel_id": "k1", "protocol": PROTOCOL_VERSION, "wire_key": "k"})
+            companions.open(
+                {
+                    "kernel_id": "k1",
+                    "wire_key": "k",
+                    "protocol": PROTOCOL_VERSION,
+                    "version": __version__,
+                }
+            )
         )
         await wait_for_async(lambda: sampler.sample(companions.watched)["cells"], 30, "the start")
         sample = sampler.sample(companions.watched)

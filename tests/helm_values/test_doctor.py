@@ -11,6 +11,7 @@ import pytest
 
 from gpulease.commands.doctor import look, run
 from gpulease.errors import GPULeaseError
+from gpulease.hub.scopes import SERVICE_SCOPES
 from gpulease.loopback_ports import free_port
 from gpulease.providers.kubernetes.checkup import checkup
 from testcluster import rights
@@ -85,7 +86,7 @@ def test_whether_whole_notebooks_can_run_is_told_by_what_the_service_may():
     from gpulease.commands.doctor import _runs
 
     class Hub(BaseHTTPRequestHandler):
-        scopes: tuple[str, ...] = ()
+        scopes: tuple[str, ...] = SERVICE_SCOPES
 
         def do_GET(self):
             known = self.headers["Authorization"] == "token right" and self.path == "/hub/api/user"
@@ -106,10 +107,13 @@ def test_whether_whole_notebooks_can_run_is_told_by_what_the_service_may():
         off = _runs(given)
         assert (off.check, off.state) == ("runs", "ok")
         assert "whole_notebooks=True" in off.next_step
-        Hub.scopes = ("read:servers", "servers")
+        Hub.scopes = (*SERVICE_SCOPES, "servers")
         assert "may start" in _runs(given).sentence
         other = _runs({**given, "JUPYTERHUB_API_TOKEN": "old"})
         assert (other.state, "403" in other.sentence) == ("wrong", True)
+        Hub.scopes = SERVICE_SCOPES[1:]  # as another version of gpulease at the hub may have it
+        older = _runs(given)
+        assert (older.state, f"not {SERVICE_SCOPES[0]} at" in older.sentence) == ("wrong", True)
         assert "old" not in other.sentence
     finally:
         server.shutdown()

@@ -6,6 +6,7 @@ The values that it prints for the hub are run on real traitlets.
 import json
 import re
 import sys
+import tomllib
 import types
 
 import jsonschema
@@ -17,6 +18,7 @@ from traitlets.config import Config
 import gpulease
 from gpulease.hub import guard_list, setup_gpulease
 from testcluster import own_chart
+from tests.another_version import NEXT_MINOR, NEXT_PATCH
 from tests.helm_values import shipped
 from tests.hub.conftest import start
 from tools import chart_values
@@ -145,7 +147,24 @@ def test_hub_and_service_share_a_token_of_their_own():
 
 def test_chart_and_package_have_one_version():
     chart = yaml.safe_load((shipped.CHART / "Chart.yaml").read_text(encoding="utf-8"))
+    project = tomllib.loads((shipped.CHART.parent / "pyproject.toml").read_text(encoding="utf-8"))
     assert chart["version"] == chart["appVersion"] == gpulease.__version__
+    assert project["project"]["version"] == gpulease.__version__
+
+
+@pytest.mark.parametrize("tag", ["", NEXT_PATCH, f"v{NEXT_PATCH}", "2026-11", "main"])
+def test_images_of_the_charts_minor_version_are_taken(tag):
+    pod = shipped.one("Deployment", values={"image": {"tag": tag}})["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    wanted = f"ghcr.io/example/gpulease-service:{tag or gpulease.__version__}"
+    assert container["image"] == wanted
+
+
+@pytest.mark.parametrize("tag", [NEXT_MINOR, f"v{NEXT_MINOR}-rc1", "0.0.9"])
+def test_images_of_another_version_are_refused(tag):
+    with pytest.raises(RuntimeError) as refused:
+        shipped.load(values={"image": {"tag": tag}})
+    assert f"image.tag is {tag}, and this chart is of gpulease" in str(refused.value)
 
 
 def values(given=None) -> dict:

@@ -1,7 +1,16 @@
-"""Companions of other versions: what the first release said is taken, another major is named."""
+"""Companions and servers of other versions: all of one protocol are taken, others are refused."""
 
 from __future__ import annotations
 
+import asyncio
+import sys
+from pathlib import Path
+
+import pytest
+from tornado.httpclient import AsyncHTTPClient
+
+from gpulease.protocol import HEADER_PROTOCOL, PROTOCOL_VERSION
+from tests.another_version import NEXT_MINOR, NEXT_PROTOCOL, copy_of_package
 from tests.service.kit import Server, Site, Supervisor, connect
 
 #: What every companion of protocol 1 says: nothing may ever be asked of it beyond this.
@@ -62,3 +71,62 @@ async def test_a_forged_hello_of_another_version_changes_nothing(site: Site) -> 
     await site.lease(lease_id, "active")
     for peer in (forged, supervisor, channel):
         await peer.close()
+
+
+#: A notebook server's own client, which says what it is answered.
+ASKS = """
+import asyncio, sys
+from gpulease import __version__
+from gpulease.client import Client
+from gpulease.errors import GPULeaseError
+
+async def ask():
+    try:
+        lease = await Client(sys.argv[1], sys.stdin.read()).ask()
+        return lease["state"]
+    except GPULeaseError as error:
+        return f"{error.reason}: {error} {error.next_step}"
+
+print(__version__, asyncio.run(ask()))
+"""
+
+
+@pytest.mark.parametrize(
+    ("protocol", "answer"),
+    [
+        (PROTOCOL_VERSION, "queued"),
+        (
+            NEXT_PROTOCOL,
+            f"wrong_protocol: Your server speaks protocol {NEXT_PROTOCOL}, the lease service"
+            f" {PROTOCOL_VERSION}.",
+        ),
+    ],
+)
+async def test_a_server_of_the_next_version_may_ask_if_it_speaks_the_protocol(
+    site: Site, tmp_path: Path, protocol: str, answer: str
+) -> None:
+    other = copy_of_package(tmp_path, NEXT_MINOR, protocol)
+    asking = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", ASKS, site.url),
+        cwd=other.folder,
+        env=other.environment,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    said, _ = await asking.communicate(site.hub.server_token("stu").encode())
+    assert said.decode().startswith(f"{NEXT_MINOR} {answer}")
+    if "wrong_protocol" in answer:
+        assert "Restart your server." in said.decode()
+
+
+async def test_no_channel_opens_for_a_server_of_another_protocol(site: Site) -> None:
+    refused = await AsyncHTTPClient().fetch(
+        f"{site.url}api/events",
+        headers={
+            "Authorization": f"token {site.hub.server_token('stu')}",
+            HEADER_PROTOCOL: NEXT_PROTOCOL,
+        },
+        raise_error=False,
+    )
+    assert refused.code == 426
+    assert b"wrong_protocol" in refused.body

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from gpulease.companion.handshake import check_packages, python_mismatch, same_python
+from gpulease.companion.handshake import check_packages, python_mismatch, same_minor
 from gpulease.policy import queue
 from gpulease.policy.calendar.reservation import Window
 from gpulease.policy.model import GPUClass, Lease, PolicyDocument
@@ -55,12 +55,12 @@ def differences(
         return []
     found = reports[-1].found
     said = check_packages(home=notebook["packages"], away=found["packages"])
-    if same_python(notebook["python"], found["python"]):
+    if same_minor(notebook["python"], found["python"]):
         return said
     other = ".".join(found["python"].split(".")[:2])
     step = f"Use a server image or a kernel with Python {other}, or another class than {gpu_class}."
     same_place = [each for each in reports if each.found["executable"] == notebook["executable"]]
-    agreed = not any(same_python(notebook["python"], each.found["python"]) for each in reports)
+    agreed = not any(same_minor(notebook["python"], each.found["python"]) for each in reports)
     believed = len(same_place) >= 2 or any(each.user == user for each in same_place)
     if agreed and believed:
         raise python_mismatch(home=notebook["python"], away=found["python"], next_step=step)

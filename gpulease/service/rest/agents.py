@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from gpulease.errors import GPULeaseError
-from gpulease.protocol import PROTOCOL_VERSION, is_understood
 from gpulease.service.agents import resources_of
 from gpulease.service.rest.answering import Answers
 from gpulease.service.rest.operations import answers
 from gpulease.service.rest.scopes import AGENT_TOKEN, needs_scope
+from gpulease.service.rest.versions import check_protocol
 from gpulease.service.schemas.bodies import AgentPostBody
 from gpulease.service.schemas.shapes import BatchesTaken
+
+_NEXT_STEP = "Run the agent's image of the service's version."
 
 
 class AgentBatches(Answers):
@@ -34,13 +35,6 @@ class AgentBatches(Answers):
             GPULeaseError: ``wrong_protocol`` (426) and what ``parse`` refuses with.
         """
         post = self.parse(AgentPostBody).root
-        if not is_understood(post["protocol"]):
-            raise GPULeaseError(
-                "wrong_protocol",
-                f"The agent speaks protocol {post['protocol']}, the service {PROTOCOL_VERSION}.",
-                next_step="Run the agent's image of the service's version.",
-                numbers={"agent": post["protocol"], "service": PROTOCOL_VERSION},
-                status=426,
-            )
+        check_protocol("The agent", post["protocol"], _NEXT_STEP)
         resources = resources_of(self.services.policies.current)
         self.answer({**self.services.agents.take(self._node, post), "resources": resources})

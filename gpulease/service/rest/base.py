@@ -14,9 +14,11 @@ from jupyterhub.services.auth import HubOAuthenticated
 from tornado.web import HTTPError
 
 from gpulease.errors import GPULeaseError
+from gpulease.protocol import HEADER_PROTOCOL
 from gpulease.service.hubs.auth import RESTART_ONCE, Asker, ServiceOAuth, asker_of
 from gpulease.service.rest import scopes
 from gpulease.service.rest.answering import Answers
+from gpulease.service.rest.versions import check_protocol
 
 _READING = frozenset({"GET", "HEAD", "OPTIONS"})
 #: What a browser calls the places where a page stands inside another.
@@ -39,6 +41,12 @@ class LogIn:
         return None
 
 
+_OTHER_VERSION = (
+    "Restart your server. If this stays, ask your admin to install the lease service's version of"
+    " gpulease where servers run."
+)
+
+
 # The hub's mixin brings its cross-site check.
 class BaseHandler(LogIn, HubOAuthenticated, Answers):
     """A handler that knows who asks before it takes a body, and before its method runs."""
@@ -53,8 +61,11 @@ class BaseHandler(LogIn, HubOAuthenticated, Answers):
         Raises:
             GPULeaseError: ``not_logged_in`` (401), ``xsrf_failed``, ``cross_site``,
                 ``no_access``, ``bad_name`` (403), what ``scopes.check`` refuses with,
-                ``too_many_changes``, ``too_many_requests`` (429), ``hub_unreachable`` (502).
+                ``too_many_changes``, ``too_many_requests`` (429), ``hub_unreachable`` (502),
+                ``wrong_protocol`` (426).
         """
+        if spoken := self.request.headers.get(HEADER_PROTOCOL):
+            check_protocol("Your server", spoken, _OTHER_VERSION)
         try:
             model = await self.hub_auth.get_user(self, sync=False)
         except HTTPError as error:

@@ -136,7 +136,7 @@ def _refusals(operation: Operation) -> set[int]:
     said = operation.described
     found = {400, 413, *said.refuses}
     if issubclass(operation.handler, BaseHandler):
-        found |= {401, 403, 429, 502, 503}
+        found |= {401, 403, 426, 429, 502, 503}
     if "{" in operation.path:
         found.add(404)
     if said.query is not None:
