@@ -6,6 +6,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -34,25 +35,25 @@ def program(wanted: Program) -> str | None:
 
 
 def render(
-    values: Mapping[str, Any] | None = None, *, namespace: str = SYSTEM
+    values: Mapping[str, Any] | None = None, *, namespace: str = SYSTEM, chart: Path = CHART
 ) -> Iterator[tuple[str, Object]]:
     """Yield each object with its template, as ``leases/network.yaml``.
 
     Raises:
         RuntimeError: helm is missing, or refuses; its words.
     """
-    for path, document in _rendered(json.dumps(values or {}), namespace):
+    for path, document in _rendered(json.dumps(values or {}), namespace, chart):
         yield path, copy.deepcopy(document)
 
 
 @lru_cache(maxsize=64)
-def _rendered(values: str, namespace: str) -> tuple[tuple[str, Object], ...]:
+def _rendered(values: str, namespace: str, chart: Path) -> tuple[tuple[str, Object], ...]:
     helm = program(HELM)
     if helm is None:
         raise RuntimeError(NO_HELM)
     done = subprocess.run(
         [
-            *(helm, "template", "gpulease", str(CHART), "--namespace", namespace),
+            *(helm, "template", "gpulease", str(chart), "--namespace", namespace),
             *("--kube-version", KUBERNETES_VERSION, "--values", "-"),
         ],
         input=values,

@@ -1,5 +1,8 @@
 """Tables come by migration only, as a whole, and never under a running service."""
 
+import subprocess
+import sys
+
 import pytest
 import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
@@ -8,9 +11,14 @@ from alembic.runtime.migration import MigrationContext
 from gpulease.errors import GPULeaseError
 from gpulease.store import Store, upgrade
 from gpulease.store.engine import make_engine
-from gpulease.store.migrate import head, revision
-from gpulease.store.models import Base
-from tests.store.test_leases import refused
+from gpulease.store.migrate import bring_to, head, revision
+from gpulease.store.models import Base, PlanRow
+from tests.another_version import copy_of_package
+from tests.policy.build import NOW, active, request
+from tests.store.test_leases import full_lease, new, refused
+
+FIRST, OLDER = "0001", "0.0.9"
+LEASES = [full_lease(), active(7), request(2)]
 
 
 def execute(address, *statements):
@@ -56,6 +64,86 @@ def test_a_newer_database_is_refused_and_left_alone(address):
     engine = make_engine(address)
     assert revision(engine) == "9999"
     engine.dispose()
+
+
+def make_older(address):
+    """Give a database the tables of the first revision, with all rows but plans that it has."""
+    engine = make_engine(address)
+    tables = [each for each in Base.metadata.sorted_tables if each is not PlanRow.__table__]
+    with engine.connect() as connection:
+        rows = [(each, connection.execute(sa.select(each)).mappings().all()) for each in tables]
+    with engine.execution_options(writes=True).begin() as connection:
+        Base.metadata.drop_all(connection)
+        connection.execute(sa.text("drop table alembic_version"))
+        bring_to(connection, FIRST)
+        for table, found in rows:
+            if found:
+                counted = table.autoincrement_column  # the database numbers those itself
+                left_out = {counted.name} if counted is not None else set()
+                connection.execute(
+                    sa.insert(table),
+                    [{k: v for k, v in each.items() if k not in left_out} for each in found],
+                )
+        plans = sa.Table("plans", sa.MetaData(), autoload_with=connection)
+        connection.execute(sa.insert(plans), {"at": NOW, "whole": True, "before": 0, "body": b"x"})
+    engine.dispose()
+
+
+def plans(address):
+    engine = make_engine(address)
+    with engine.connect() as connection:
+        found = connection.scalar(sa.select(sa.func.count()).select_from(PlanRow))
+    engine.dispose()
+    return found
+
+
+def test_an_older_database_is_migrated_once_with_its_leases(address):
+    store = Store.open(address)
+    store.save([new(each) for each in LEASES], NOW)
+    name, epoch = store.instance_id(), store.epoch
+    store.close()
+    make_older(address)
+    behind = refused("store_behind", Store.open, address)
+    assert behind.numbers == {"found": FIRST, "needed": head()}
+    assert plans(address) == 1, "a refusal changes nothing"
+    upgrade(address)
+    assert plans(address) == 0, "the plans of that version go"
+    store = Store.open(address)
+    assert sorted(store.live(), key=repr) == sorted(LEASES, key=repr)
+    assert (store.instance_id(), store.epoch) == (name, epoch + 1)
+    store.save([new(request(3))], NOW, b"a plan")
+    store.close()
+    upgrade(address)
+    assert plans(address) == 1, "a migration that was done is not done again"
+
+
+@pytest.mark.parametrize("command", [["service"], ["db", "upgrade"]], ids=" ".join)
+def test_an_older_version_refuses_a_newer_database_and_leaves_it_alone(tmp_path, command):
+    address = f"sqlite:///{tmp_path}/leases.sqlite"
+    upgrade(address)
+    store = Store.open(address)
+    store.save([new(each) for each in LEASES], NOW)
+    store.close()
+    older = copy_of_package(tmp_path / "older", OLDER)
+    for migration in (older.folder / "gpulease/store/migrations/versions").glob("*.py"):
+        if f'revision = "{head()}"' in migration.read_text():
+            migration.unlink()
+    done = subprocess.run(
+        [sys.executable, "-m", "gpulease.cli", *command, "--database", address],
+        cwd=older.folder,
+        env=older.environment | {"JUPYTERHUB_API_TOKEN": "for this test only"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 1, done.stdout
+    assert "was made by a newer gpulease" in done.stderr
+    assert "Install the newer gpulease again" in done.stderr
+    assert "Traceback" not in done.stderr
+    store = Store.open(address)
+    assert sorted(store.live(), key=repr) == sorted(LEASES, key=repr)
+    store.close()
 
 
 def test_a_failed_upgrade_has_changed_nothing(empty_address):
