@@ -15,14 +15,12 @@ import os
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit
 
 from gpulease import login, protocol
 from gpulease.client import Client
 from gpulease.commands import database
+from gpulease.commands.service_client import checked, client_of
 from gpulease.errors import GPULeaseError
-from gpulease.policy import document
-from gpulease.policy.document.edit import with_drained, with_paused
 from gpulease.protocol import LeaseView
 from gpulease.terminal import say, table
 
@@ -133,6 +131,9 @@ async def _why(client: Client, arguments: argparse.Namespace) -> None:
 
 async def _pause(client: Client, arguments: argparse.Namespace) -> None:
     """Write it into the policy, where everybody sees it and a restart finds it."""
+    from gpulease.policy import document
+    from gpulease.policy.document.edit import with_paused
+
     pool, paused = arguments.pool, arguments.action == "pause"
     found = await client.call("GET", "policy")
     before = document.parse(found["text"], found["version"])
@@ -194,6 +195,9 @@ async def _undrain(client: Client, arguments: argparse.Namespace) -> None:
 
 async def _set_drained(client: Client, node: str, *, drained: bool) -> bool:
     """Save it in the policy; return whether that changed anything."""
+    from gpulease.policy import document
+    from gpulease.policy.document.edit import with_drained
+
     found = await client.call("GET", "policy")
     before = document.parse(found["text"], found["version"]).drained_nodes
     if (node in before) is drained:
@@ -251,44 +255,9 @@ _ACTIONS: Final[Mapping[str, Callable[[Client, argparse.Namespace], Coroutine[An
 }
 
 
-def client_of(given: str | None, *, timeout: float = 30.0) -> Client:
-    """Return the client of the service that is named here or in the environment.
-
-    ``timeout``: seconds that one call may take.
-
-    Raises:
-        GPULeaseError: ``no_service``, ``no_token``, ``bad_option``.
-    """
-    kept = login.read()
-    url = given or os.environ.get(protocol.ENV_SERVICE_URL) or kept.url
-    token = os.environ.get("GPULEASE_TOKEN", "")
-    if not token and kept.token and same_service(url, kept.url):
-        token = kept.token  # a token is shown to no other service than the one it was given for
-    token = token or os.environ.get("JUPYTERHUB_API_TOKEN", "")
-    if not url:
-        raise GPULeaseError(
-            "no_service",
-            "It is not known where the lease service is.",
-            next_step=f"`gpulease admin login --url URL` keeps it; or set"
-            f" {protocol.ENV_SERVICE_URL}.",
-        )
-    if not token:
-        raise GPULeaseError(
-            "no_token",
-            "There is no token to prove who you are.",
-            next_step="Make one on the hub's Token page; `gpulease admin login` asks for it.",
-        )
-    return Client(_checked(url), token, timeout=timeout)
-
-
-def same_service(one: str, other: str) -> bool:
-    """Say whether two addresses are of the same service."""
-    return one.rstrip("/") == other.rstrip("/")
-
-
 def _log_in(given: str | None) -> int:
     """Ask for address and token, try them, and keep them."""
-    url = _checked(given or os.environ.get(protocol.ENV_SERVICE_URL) or _ask("Address: "))
+    url = checked(given or os.environ.get(protocol.ENV_SERVICE_URL) or _ask("Address: "))
     token = getpass.getpass("Token (the hub's Token page makes one): ").strip()
     asyncio.run(Client(url, token).call("GET", "leases?limit=1"))
     say(f"Kept in {login.keep(login.Login(url, token))}.")
@@ -297,26 +266,6 @@ def _log_in(given: str | None) -> int:
 
 def _ask(question: str) -> str:
     return input(question).strip()
-
-
-def _checked(url: str) -> str:
-    """Return the address itself.
-
-    Raises:
-        GPULeaseError: ``bad_option``: it is none.
-    """
-    try:
-        parts = urlsplit(url)
-        fits = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # a port above 65535, a bracket that stays open
-        fits = False
-    if not fits:
-        raise GPULeaseError(
-            "bad_option",
-            f"{url!r} is not an address of the lease service.",
-            next_step="Give one such as https://hub.example.org/services/gpulease/.",
-        )
-    return url
 
 
 def _story(decisions: list[dict[str, Any]]) -> str:

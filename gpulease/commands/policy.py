@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from gpulease.commands.admin import client_of
+from gpulease.commands.service_client import client_of
 from gpulease.errors import GPULeaseError
 from gpulease.policy import document
 from gpulease.policy.document.difference import differences

@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 
 from gpulease import reservations_file
 from gpulease.client import Client
-from gpulease.commands.admin import client_of
+from gpulease.commands.service_client import client_of
 from gpulease.errors import GPULeaseError
 from gpulease.policy.calendar.ics_read import from_ics
 from gpulease.policy.units import say_count

@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import quote
 
 from gpulease.client import Client
-from gpulease.commands.admin import client_of
+from gpulease.commands.service_client import client_of
 from gpulease.errors import GPULeaseError
 from gpulease.policy.units import parse_duration
 from gpulease.runs import submission

@@ -174,7 +174,7 @@ def whatif(arguments: argparse.Namespace, text: str) -> int:
     Raises:
         GPULeaseError: the service's refusal, ``no_service``, ``no_token``.
     """
-    from gpulease.commands.admin import client_of
+    from gpulease.commands.service_client import client_of
     from gpulease.simulate.table import signed
 
     client = client_of(arguments.url, timeout=_TIMEOUT)

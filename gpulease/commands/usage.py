@@ -69,7 +69,7 @@ def run_usage(arguments: argparse.Namespace) -> int:
         GPULeaseError: the service's refusal, ``no_service``, ``no_token``, ``no_pyarrow``,
             ``unreadable_file``.
     """
-    from gpulease.commands.admin import client_of
+    from gpulease.commands.service_client import client_of
 
     asked = {name: getattr(arguments, name) for name in ("by", "since", "until", "zone")}
     written = None if arguments.parquet is None else _pyarrow()  # before anything is asked
@@ -101,7 +101,7 @@ def run_projects(arguments: argparse.Namespace) -> int:
     Raises:
         GPULeaseError: the service's refusal, ``no_service``, ``no_token``.
     """
-    from gpulease.commands.admin import client_of
+    from gpulease.commands.service_client import client_of
 
     items = asyncio.run(client_of(arguments.url).call("GET", "projects"))["items"]
     if arguments.json:

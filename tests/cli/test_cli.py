@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 
@@ -288,3 +289,73 @@ def test_options_of_runs_stand_before_or_after_what_is_done(
 ) -> None:
     found = command_line().parse_args(["runs", *words])
     assert (found.json, found.url, found.run_id) == (json_, url, "r1")
+
+
+#: What an install with some extras has of what all of them bring; the rest cannot be imported.
+ALONE = """
+import re, sys
+from importlib import metadata
+
+extras, words = sys.argv[1].split(), sys.argv[2:]
+tops = {}
+for top, names in metadata.packages_distributions().items():
+    for name in names:
+        tops.setdefault(re.sub("[-_.]+", "-", name).lower(), set()).add(top)
+
+def needed(name, extras, seen):
+    from packaging.requirements import Requirement
+    key = re.sub("[-_.]+", "-", name).lower(), frozenset(extras)
+    if key in seen:
+        return
+    seen.add(key)
+    try:
+        found = metadata.requires(name) or ()
+    except metadata.PackageNotFoundError:
+        return
+    for each in map(Requirement, found):
+        if each.marker is None or any(each.marker.evaluate({"extra": x}) for x in ("", *extras)):
+            needed(each.name, each.extras, seen)
+
+def imported(extras):
+    seen = set()
+    needed("gpulease", extras, seen)
+    return {top for name, _ in seen for top in tops.get(name, ())}
+
+class Missing:
+    lacking = imported({"test", "check"}) - imported(extras) - {"gpulease"}
+    def find_spec(self, name, *_):
+        if name.partition(".")[0] in self.lacking:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+assert "sqlalchemy" in Missing.lacking
+sys.meta_path.insert(0, Missing())
+from gpulease.cli import main
+sys.exit(main(words))
+"""
+
+
+@pytest.mark.parametrize(
+    ("extras", "command"),
+    [
+        ("", "--help"),
+        ("", "companion --help"),
+        ("", "strip --help"),
+        ("lab", "submit --help"),
+        ("lab", "runs"),
+        ("agent", "agent --help"),
+        ("", "db upgrade --database sqlite:///x"),
+    ],
+)
+def test_a_command_needs_only_what_its_install_brings(
+    extras: str, command: str, tmp_path: Path
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", ALONE, extras, *command.split()],
+        cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert "Traceback" not in done.stderr, done.stderr
+    if "--help" in command:
+        assert done.stdout.startswith("usage: gpulease"), done.stderr
+    else:
+        words = {"runs": "It is not known where", "db": "pip install 'gpulease[service]'"}
+        assert words[command.split(maxsplit=1)[0]] in done.stderr
