@@ -17,8 +17,13 @@ from gpulease.demo.spawner import DemoSpawner
 from gpulease.hub import setup_gpulease
 
 
-def configure(c: Config, options: DemoOptions | None = None) -> None:
-    """Fill the hub's configuration ``c``; the options come from the environment if not given."""
+def configure(
+    c: Config, options: DemoOptions | None = None, *, service_token: str | None = None
+) -> None:
+    """Fill the hub's configuration ``c``; the options come from the environment if not given.
+
+    With ``service_token`` the lease service runs by itself; otherwise the hub starts it.
+    """
     demo = options or DemoOptions.from_json(os.environ[ENV_OPTIONS])
     _configure_hub(c, demo)
     _configure_people(c)
@@ -26,7 +31,8 @@ def configure(c: Config, options: DemoOptions | None = None) -> None:
     setup_gpulease(
         c,
         service_url=f"http://127.0.0.1:{demo.ports.service}",
-        service_command=service_command(demo),
+        service_command=None if service_token else service_command(demo),
+        service_token=service_token,
         # Everything of a demo runs under the account of whoever started it; in a container and in
         # the tests of this repository that is root.
         allow_service_as_root=True,
