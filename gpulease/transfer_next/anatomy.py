@@ -12,6 +12,7 @@ import collections
 import contextlib
 import datetime
 import decimal
+import gc
 import random
 import types
 import weakref
@@ -39,6 +40,11 @@ def space_of(obj: Any) -> dict[str, Any] | None:
         own = (vars(base).get("__dict__") for base in kind.__mro__)
         found = _spaces[kind] = next((each for each in own if type(each) in _DESCRIPTORS), None)
     return None if found is None else found.__get__(obj)
+
+
+def space_of_class(cls: type) -> Any:
+    """Return the very dictionary of a class's attributes, which ``vars`` shows read-only."""
+    return gc.get_referents(vars(cls))[0]
 
 
 def slots_of(obj: Any) -> dict[str, Any]:

@@ -51,6 +51,8 @@ class Met:
         self.memory = Memory()
         #: Classes met since somebody last looked.
         self.met_classes: set[str] = set()
+        #: By the id of a class's dictionary: the annotations of 3.14 are functions over it.
+        self.class_spaces: dict[int, type] = {}
         #: Objects that are found again by a module and a name.
         self.named: dict[int, Any] = {}
         self._constants: dict[type, dict[int, tuple[str, str]]] = {}
@@ -59,6 +61,7 @@ class Met:
         """Return the id of a class of the notebook, which was met."""
         oid = self.classes.id_of(cls)
         self.met_classes.add(oid)
+        self.class_spaces[id(anatomy.space_of_class(cls))] = cls
         return oid
 
     def constant(self, obj: Any) -> tuple[str, str] | None:
@@ -227,10 +230,12 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     def cell(self, obj: types.CellType) -> Any:
         """Reduce a cell, which may hold what it belongs to."""
         try:
-            state: tuple[Any, ...] = (obj.cell_contents,)
+            content = obj.cell_contents
         except ValueError:
             return rebuild.cell, ()
-        return rebuild.cell, (), state, None, None, rebuild.fill_cell
+        if type(content) is dict and (cls := self.met.class_spaces.get(id(content))) is not None:
+            return rebuild.class_cell, (cls,)
+        return rebuild.cell, (), (content,), None, None, rebuild.fill_cell
 
     def method(self, obj: types.MethodType) -> Any:
         """Reduce a bound method."""

@@ -121,6 +121,11 @@ def fill_cell(made: types.CellType, state: tuple[Any, ...]) -> None:
             del made.cell_contents
 
 
+def class_cell(cls: type) -> types.CellType:
+    """Return a cell that holds the attributes of a class, as compiled annotations need it."""
+    return types.CellType(anatomy.space_of_class(cls))
+
+
 def member(cls: Any, name: str) -> Any:
     """Return a member of an enumeration whose content may not be here yet."""
     return cls._member_map_[name]
