@@ -56,6 +56,8 @@ def held(component: Component, known: Counter[int]) -> list[Any]:
         key = pending.pop()
         if key in found:
             continue
+        if key in component.spaces:  # it is filled by filling the object that it belongs to
+            key = id(component.spaces[key])
         obj = found[key] = members[key]
         passes = not in_place.can_be_filled(obj)
         further = gc.get_referents(obj) if passes else in_place.keeps(obj)
@@ -71,7 +73,7 @@ def _inner_references(component: Component) -> Counter[int]:
     open_ = [obj for obj in members.values() if not isinstance(obj, type)]
     referents = gc.get_referents(*open_)
     counts = Counter(map(id, referents))
-    _add_copied_spaces(counts, referents, members)
+    _add_unseen(counts, referents, members)
     if _TWICE:
         _subtract_shared_values(counts, open_)
     np = library("numpy")
@@ -94,13 +96,19 @@ def _add_unseen_tuples(members: dict[int, Any]) -> None:
         members.update((id(each), each) for each in pending)
 
 
-def _add_copied_spaces(counts: Counter[int], referents: list[Any], members: dict[int, Any]) -> None:
-    """Add what real dictionaries hold of which a copy was packed."""
+def _add_unseen(counts: Counter[int], referents: list[Any], members: dict[int, Any]) -> None:
+    """Add what lists and dictionaries hold that only members hold, and that were not packed."""
     unseen = {
         id(each): each
         for each in referents
-        if type(each) is dict and id(each) not in members and "__builtins__" not in each
+        if id(each) not in members
+        and (type(each) is list or (type(each) is dict and "__builtins__" not in each))
     }
+    lists = [key for key, each in unseen.items() if type(each) is list]
+    shown = Counter(map(id, referents))
+    # Besides members, ``referents`` holds each as often as they do.
+    outer = references(unseen, lists)
+    unseen = {key: each for key, each in unseen.items() if outer.get(key, 0) <= 2 * shown[key]}
     counts.update(map(id, gc.get_referents(*unseen.values())))
 
 
@@ -122,8 +130,15 @@ def _add_arrays(np: Any, counts: Counter[int], objects: list[Any]) -> None:
     for obj in objects:
         if isinstance(obj, np.ndarray):
             if obj.base is not None:
-                counts[id(obj.base)] += 1
+                counts.update((id(obj.base), *map(id, _under(obj.base))))
             elif obj.dtype == object:
                 counts.update(map(id, obj.view(np.ndarray).ravel(order="K").tolist()))
         elif isinstance(obj, np.void | np.flatiter) and obj.base is not None:
             counts[id(obj.base)] += 1
+
+
+def _under(base: Any) -> list[Any]:
+    """Return what the memory under an array belongs to, where that is no array."""
+    owner = base.obj if type(base) is memoryview else base
+    keep = getattr(owner, "_gpulease_keep", None)  # of what shows an image's memory
+    return [each for each in (owner if owner is not base else None, keep) if each is not None]

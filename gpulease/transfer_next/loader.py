@@ -121,6 +121,8 @@ class _Unpickler(pickle.Unpickler):
             import numpy as np
 
             return np.nan
+        if type(pid) is tuple:
+            return vars(pid[1])
         return self.here.not_a_number(pid)
 
 

@@ -1,16 +1,19 @@
 """Memory by address: arrays that show the same bytes travel as views of one memory.
 
 Each array is taken to the array or buffer that owns its bytes, and travels as a view of that: the
-owner is an object like others, so that the components of all who show it are one.  What shows
-memory that we cannot name on the other side is refused.
+owner is an object like others, so that the components of all who show it are one.  Frames, images
+and columns travel by value, until a survey has seen that an array shows the same bytes: then they
+are packed again, over that array's memory.  What shows memory that we cannot name on the other side
+is refused.
 """
 
 from __future__ import annotations
 
 import array
+import bisect
 import mmap
 import pickle
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from gpulease.transfer.libraries import library
@@ -19,7 +22,7 @@ from gpulease.transfer.refuse import RefusedError
 from . import rebuild
 
 #: Exporters of a buffer that travel themselves.
-_EXPORTERS = (bytearray, array.array)
+EXPORTERS = (bytearray, array.array)
 _SMALL = 4096
 
 
@@ -29,18 +32,58 @@ class Memory:
     def __init__(self) -> None:
         #: Address and size -> the array that stands for what something of compiled code owns.
         self._foreign: dict[tuple[int, int], Any] = {}
-        #: Address of the owner's memory -> frames that show it, and whether others do.
-        self.in_frames: dict[int, set[int]] = {}
-        self.shown: set[int] = set()
-        #: Memories that frames share with arrays, and so are no frame's own.
-        self.faces: set[int] = set()
+        #: Where memory of arrays and buffers begins -> where it ends, and its owner.
+        self._owners: dict[int, tuple[int, Any]] = {}
+        self._starts: list[int] = []
+        #: Memory that frames and images show, while they travel by value.
+        self._by_value: set[tuple[int, int]] = set()
+        #: Where memory begins that they share with an array.
+        self._shared: set[int] = set()
         self._framed: dict[tuple[int, int], InFrame] = {}
         self._wholes: dict[int, Whole] = {}
         self._copies: dict[int, Any] = {}
 
     def framed(self, found: Any, block: int) -> InFrame:
         """Return what stands for an array inside a part of a frame while it is packed."""
-        return self._framed.setdefault((id(found), block), InFrame(found, block))
+        return self._framed.setdefault((id(found), block), InFrame(found))
+
+    def owns(self, owner: Any, low: int, high: int) -> None:
+        """Note the owner of memory that an array shows."""
+        self._owners.setdefault(low, (high, owner))
+
+    def shown(self, found: Any) -> bool:
+        """Say whether memory that a frame or an image shows is an array's, too."""
+        low, high = _bounds(found)
+        if low == high:
+            return False
+        start = self._start_of(low, high)
+        if start in self._shared:
+            return True
+        self._by_value.add((low, high))
+        return False
+
+    def _start_of(self, low: int, high: int) -> int | None:
+        if len(self._starts) != len(self._owners):
+            self._starts = sorted(self._owners)
+        index = bisect.bisect_right(self._starts, low) - 1
+        start = self._starts[index] if index >= 0 else None
+        return None if start is None or high > self._owners[start][0] else start
+
+    def crossing(self, exporters: Iterable[Any]) -> bool:
+        """Say whether frames or images show memory of arrays, or of ``exporters``, newly found."""
+        if not self._by_value:
+            return False
+        for each in exporters:
+            if len(each):
+                flat = library("numpy").frombuffer(each, "u1")
+                self.owns(each, *_bounds(flat))
+        found = (self._start_of(low, high) for low, high in self._by_value)
+        new = {start for start in found if start is not None} - self._shared
+        if new:  # all of them are packed again
+            self._shared |= new
+            self._by_value.clear()
+            self._framed.clear()
+        return bool(new)
 
     def copied(self, found: Any) -> Any:
         """Return a copy of an array, the same within a survey."""
@@ -69,11 +112,13 @@ class Memory:
             if isinstance(base, np.ndarray):
                 root = base
                 continue
-            return (
-                (root, base)
-                if isinstance(base, _EXPORTERS)
-                else (self._of_others(root, base), None)
-            )
+            if isinstance(base, EXPORTERS):
+                return root, base
+            start = self._start_of(*_bounds(root))
+            known = None if start is None else self._owners[start][1]
+            if known is not None:
+                return (root, known) if isinstance(known, EXPORTERS) else (known, None)
+            return self._of_others(root, base), None
 
     def _of_others(self, root: Any, base: Any) -> Any:
         """Return the array that stands for memory which belongs to something of compiled code."""
@@ -94,10 +139,7 @@ class Memory:
         """Return what these tables hold, once for each time."""
         for table in (self._foreign, self._wholes, self._framed, self._copies):
             yield from table.values()
-
-    def crossing(self) -> set[int]:
-        """Return memories that a frame and something else show, for the first time."""
-        return (self.in_frames.keys() & self.shown) - self.faces
+        yield from (owner for _, owner in self._owners.values())
 
 
 _WORDS = {
@@ -109,11 +151,10 @@ _WORDS = {
 class InFrame:
     """An array inside a pandas object, which copies on write what it shares with other frames."""
 
-    __slots__ = ("array", "block", "original")
+    __slots__ = ("array",)
 
-    def __init__(self, found: Any, block: int) -> None:
-        self.original = self.array = found
-        self.block = block
+    def __init__(self, found: Any) -> None:
+        self.array = found
 
 
 class Whole:
@@ -179,12 +220,13 @@ def _reduce_bytes(memory: Memory, found: Any) -> Any:
     root, exporter = memory.owner(found)
     writeable = found.flags.writeable
     if exporter is not None:
-        start = np.frombuffer(exporter, "u1").__array_interface__["data"][0]
+        start, end = _bounds(np.frombuffer(exporter, "u1"))
+        memory.owns(exporter, start, end)
         return _view(found, exporter, start)
     if not root.flags.forc:
         raise RefusedError("an array over memory with gaps", found)
-    start = _bounds(root)[0]
-    memory.shown.add(start)
+    start, end = _bounds(root)
+    memory.owns(root, start, end)
     if type(root) is not np.ndarray:
         # The other side's is a view of plain memory: no class's code makes that.
         return _view(found, memory.whole(root), start)
@@ -209,15 +251,15 @@ def _reduce_objects(memory: Memory, found: Any) -> Any:
     if exporter is not None or not root.flags.forc:
         raise RefusedError("an array of objects over memory of something else", found)
     space = found.__dict__ if kind is not np.ndarray and hasattr(found, "__dict__") else None
+    start, end = _bounds(root)
+    memory.owns(root, start, end)
     if root is found:
-        memory.shown.add(_bounds(root)[0])
         order = "F" if found.flags.f_contiguous and not found.flags.c_contiguous else "C"
         items = found.view(np.ndarray).ravel(order="K").tolist()
         state = (items, found.flags.writeable, space)
         return rebuild.objects, (kind, found.shape, order), state, None, None, rebuild.fill_objects
-    memory.shown.add(_bounds(root)[0])
-    start = (address(found) - _bounds(root)[0]) // found.itemsize
-    made = (root, kind, found.shape, found.strides, start, found.flags.writeable)
+    first = (address(found) - start) // found.itemsize
+    made = (root, kind, found.shape, found.strides, first, found.flags.writeable)
     rest = () if space is None else ((space,), None, None, rebuild.fill_array)
     return (rebuild.object_view, made, *rest)
 
@@ -231,8 +273,9 @@ def reduce_row(memory: Memory, found: Any) -> Any:
     root, exporter = memory.owner(base)
     if exporter is not None or not root.flags.forc:
         raise RefusedError("a row over memory of something else", found)
-    memory.shown.add(_bounds(root)[0])
-    offset = int(found.__array_interface__["data"][0]) - _bounds(root)[0]
+    start, end = _bounds(root)
+    memory.owns(root, start, end)
+    offset = int(found.__array_interface__["data"][0]) - start
     return rebuild.row, (
         root if type(root) is np.ndarray else memory.whole(root),
         found.dtype,
@@ -249,19 +292,12 @@ def reduce_whole(whole: Whole) -> Any:
 
 def reduce_in_frame(memory: Memory, framed: InFrame) -> Any:
     """Reduce an array inside a frame: to a copy, or to the array itself where others show it."""
-    np = library("numpy")
     found = framed.array
-    root, exporter = memory.owner(found)
-    low = _bounds(root)[0] if exporter is None else address(np.frombuffer(exporter, "u1"))
-    if exporter is not None:
-        memory.shown.add(low)
-    users = memory.in_frames.setdefault(low, set())
-    users.add(framed.block)
-    if low in memory.faces:
-        if len(users) > 1:
-            raise RefusedError("frames that share memory with each other and with an array", found)
+    if memory.shown(found):
         return rebuild.same, (found,)
     if found.dtype.hasobject or found.dtype.kind == "T":
         return rebuild.same, (memory.copied(found),)
+    if found.flags.writeable:
+        memory.owner(found)  # refuses what would write to memory that stays here
     flat = found if found.flags.forc else memory.copied(found)
     return rebuild.array, (_raw(flat), flat.dtype, flat.shape, flat.strides, found.flags.writeable)

@@ -22,7 +22,7 @@ import cloudpickle
 
 from gpulease.transfer.libraries import library
 from gpulease.transfer.refuse import RefusedError, refused_kind
-from gpulease.transfer.values.kinds import caches, unpickled, weak
+from gpulease.transfer.values.kinds import caches, faces, unpickled, weak
 from gpulease.transfer.values.stays import files, leaves
 from gpulease.transfer.values.stays import stayed as stayed_kind
 
@@ -144,8 +144,10 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         self.met = met
         self.kinds = KINDS
         self.raw: dict[type, bool] = {}
-        #: Dictionaries that nothing else can have on the other side.
-        self.kept_spaces: list[int] = []
+        #: Ids of dictionaries that belong to an object for good -> that object.
+        self.kept_spaces: dict[int, Any] = {}
+        #: Those that are known to have another name, too.
+        self.spaces: dict[int, Any] = {}
 
     def reducer_override(self, obj: Any) -> Any:
         """Reduce one object."""
@@ -181,9 +183,13 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
                 return self._other(obj, kind)
         return self._taken_apart(obj)
 
-    def _taken_apart(self, obj: Any) -> Any:
+    def note_space(self, obj: Any) -> None:
+        """Note the dictionary of attributes of an object that cannot be given another one."""
         if anatomy.keeps_its_space(obj):
-            self.kept_spaces.append(id(anatomy.space_of(obj)))
+            self.kept_spaces[id(anatomy.space_of(obj))] = obj
+
+    def _taken_apart(self, obj: Any) -> Any:
+        self.note_space(obj)
         made_from, state = anatomy.take_apart(obj)
         made = (type(obj), *made_from)
         return rebuild.instance, made, state, None, None, rebuild.fill_instance
@@ -309,12 +315,14 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
                 return reduce_array(self.met.memory, obj)
             if isinstance(obj, np.void):
                 return reduce_row(self.met.memory, obj)
-        if kind.__module__.partition(".")[0] == "PIL" and getattr(obj, "readonly", False):
-            raise RefusedError("an image over memory of something else", obj)
         if kind.__module__ == "matplotlib.cbook" and kind.__name__ == "CallbackRegistry":
             _refuse_lost_callbacks(obj)
-        if kind.__module__.partition(".")[0] == "pandas":
-            return self._of_pandas(obj)
+        if shows_memory(kind):
+            found = faces.reduce(obj, self.met.memory.shown)
+            if found is not NotImplemented:
+                return found
+            if kind.__module__.partition(".")[0] == "pandas":
+                return self._of_pandas(obj)
         if travels_by_value(kind) and takes_raw(kind):
             return self._raw(obj, kind)
         if kind is operator.methodcaller:
@@ -333,25 +341,23 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         reduced = obj.__reduce_ex__(5)
         if isinstance(reduced, str):
             return reduced
-        np = library("numpy")
-        memory, block = self.met.memory, id(obj)
+        return tuple(_framed(part, self.met.memory, id(obj)) for part in reduced)
 
-        own = _block_values(obj)
 
-        def framed(value: Any) -> Any:
-            if type(value) is np.ndarray:
-                is_copy = type(own) is np.ndarray and (value.shape, value.dtype) == (
-                    own.shape,
-                    own.dtype,
-                )
-                return memory.framed(own if is_copy else value, block)
-            if type(value) is tuple or type(value) is list:
-                return type(value)(map(framed, value))
-            if type(value) is dict:
-                return {key: framed(each) for key, each in value.items()}
-            return value
+def _framed(value: Any, memory: Memory, block: int) -> Any:
+    """Return what a part of a frame is reduced to, with what stands for each array in it."""
+    if type(value) is library("numpy").ndarray:
+        return memory.framed(value, block)
+    if type(value) is tuple or type(value) is list:
+        return type(value)(_framed(each, memory, block) for each in value)
+    if type(value) is dict:
+        return {key: _framed(each, memory, block) for key, each in value.items()}
+    return value
 
-        return tuple(map(framed, reduced))
+
+def shows_memory(kind: type) -> bool:
+    """Say whether objects of this type may show the memory of an array."""
+    return kind is InFrame or kind.__module__.partition(".")[0] in _LIBRARIES
 
 
 def _refuse_lost_callbacks(obj: Any) -> None:
@@ -359,18 +365,6 @@ def _refuse_lost_callbacks(obj: Any) -> None:
     kept = sum(map(len, obj.__getstate__()["callbacks"].values()))
     if kept != sum(map(len, obj.callbacks.values())):
         raise RefusedError("a figure of which parts follow each other by callbacks", obj)
-
-
-def _block_values(obj: Any) -> Any:
-    """Return the array of a frame's block: of what is a view, its reduction names a copy."""
-    kind = type(obj)
-    if not (
-        kind.__module__.startswith("pandas.core.internals") and kind.__name__.endswith("Block")
-    ):
-        return None
-    if not hasattr(obj, "values"):
-        raise RefusedError("a frame of a version of pandas that hides its arrays", obj)
-    return obj.values
 
 
 def _lacks_a_name(obj: type) -> bool:
@@ -405,8 +399,8 @@ def parts_of(function: types.FunctionType) -> dict[str, Any]:
     return parts | {"__annotate__": annotate}
 
 
-#: Libraries with a way of their own here.
-_LIBRARIES = frozenset({"pandas", "PIL"})
+#: Libraries of which objects show memory that an array may show, too.
+_LIBRARIES = frozenset({"pandas", "PIL", "polars", "pyarrow"})
 KINDS: dict[type, Callable[[Pickler, Any], Any]] = {
     types.FunctionType: Pickler.function,
     types.CellType: Pickler.cell,

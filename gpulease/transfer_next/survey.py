@@ -24,8 +24,8 @@ from gpulease.transfer.values.kinds.hashing import buffer_digest, combine
 from gpulease.transfer.values.names.analysis import SUBCLASSES, code_use
 
 from . import classes
-from .memory import InFrame
-from .pickler import Met, Pickler, travels_by_value
+from .memory import EXPORTERS, InFrame
+from .pickler import Met, Pickler, shows_memory, travels_by_value
 from .rebuild import seed
 
 _NAN = re.compile(rb"G[\x7f\xff](?:[\xf1-\xff]|\xf0(?!\0{6}))")
@@ -67,10 +67,15 @@ class Preamble:
         self.stream = out.getvalue()
 
 
-class _NaNs(Pickler):
-    """Asks for every object, for the sake of those NaNs that are in it: one is itself only."""
+class _Asked(Pickler):
+    """Asks for every object, for the sake of NaNs, each of which is itself only, and of ``vars``.
+
+    The dictionary of a ``SimpleNamespace`` cannot be replaced, so its other names mean the object.
+    """
 
     def persistent_id(self, obj: Any) -> Any:
+        if type(obj) is dict and (owner := self.spaces.get(id(obj))) is not None:
+            return "vars", owner
         if type(obj) is not float or obj == obj:  # noqa: PLR0124 - that is what a NaN is
             return None
         np = library("numpy")
@@ -93,6 +98,8 @@ class Component:
     members: dict[int, Any] = field(default_factory=dict)
     ids: set[int] = field(default_factory=set)
     index: dict[int, int] = field(default_factory=dict)
+    #: Dictionaries with names of their own that belong to an object for good: id -> that object.
+    spaces: dict[int, Any] = field(default_factory=dict)
     #: Ids of the classes that it refers to.
     classes: frozenset[str] = frozenset()
     error: RefusedError | None = None
@@ -167,13 +174,12 @@ class Survey:
         return groups + [frozenset(["c:" + oid]) for oid in sorted(new)], bool(new)
 
     def _cross(self, groups: list[frozenset[str]], packed: dict[frozenset[str], Component]) -> bool:
-        """Pack what holds frames again where their memory is an array's, too."""
-        crossing = self.met.memory.crossing()
-        if not crossing:
+        """Pack what holds frames and images again where their memory is an array's, too."""
+        members = (each for group in groups for each in packed[group].members.values())
+        if not self.met.memory.crossing(each for each in members if type(each) in EXPORTERS):
             return False
-        self.met.memory.faces |= crossing
         for group in groups:
-            if any(type(each) is InFrame for each in packed[group].members.values()):
+            if any(shows_memory(type(each)) for each in packed[group].members.values()):
                 del packed[group]
         return True
 
@@ -196,8 +202,8 @@ class Survey:
         classes_before, self.met.met_classes = self.met.met_classes, set()
         try:
             self._pack(component, Pickler, pinned, contents)
-            if _NAN.search(component.stream):
-                self._pack(component, _NaNs, pinned, contents)
+            if component.spaces or _NAN.search(component.stream):
+                self._pack(component, _Asked, pinned, contents)
         except RefusedError as error:
             component = Component(roots, error=error)
         except Exception as error:  # noqa: BLE001 - a value's own way of being pickled
@@ -218,6 +224,7 @@ class Survey:
         if pinned:
             start = Preamble({**self.known, **{"p:" + pin: obj for pin, obj in pinned.items()}})
         pickler.memo = dict(start.memo)
+        pickler.spaces = component.spaces
         for root in sorted(component.roots):
             if root[0] == "c":
                 for part in classes.parts_of(self.met.classes.get(root[2:])):
@@ -225,16 +232,20 @@ class Survey:
             elif root[0] == "n" or not pinned:
                 pickler.dump(self.values[root])
         for obj in (pinned or {}).values():
+            pickler.note_space(obj)
             pickler.dump(contents(obj))
         component.filled = tuple(pinned or ())
         component.stream = start.stream + out.getvalue()
         component.buffers = buffers
         memo = pickler.memo.copy()
-        if not memo.keys().isdisjoint(pickler.kept_spaces):
-            raise RefusedError("the vars() of a SimpleNamespace under another name")
+        component.spaces |= {
+            key: owner for key, owner in pickler.kept_spaces.items() if key in memo
+        }
         component.members = {
             key: obj for key, (_, obj) in memo.items() if key not in start.memo
         } | {id(obj): obj for obj in (pinned or {}).values()}
+        for key, owner in component.spaces.items():
+            component.members[key] = vars(owner)
         component.index = {key: index for key, (index, _) in memo.items()}
         component.ids = {key for key, obj in component.members.items() if self._can_change(obj)}
         component.ids.update(pickler.kept_spaces)
@@ -269,7 +280,9 @@ class Survey:
 
 
 _TORCH = frozenset(("dtype", "device", "layout", "memory_format", "Size"))
-_DESCRIPTORS = frozenset(("getset_descriptor", "method_descriptor", "wrapper_descriptor"))
+_DESCRIPTORS = frozenset((
+    "getset_descriptor", "method_descriptor", "wrapper_descriptor", "cython_function_or_method",
+))  # fmt: skip
 
 
 def _merge(components: list[Component]) -> list[frozenset[str]] | None:

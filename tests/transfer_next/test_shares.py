@@ -1,0 +1,88 @@
+"""What shows one memory, or one dictionary, on both sides: as in one process, cell by cell."""
+# ruff: noqa: E501 - one cell a line
+
+import pytest
+
+from gpulease.transfer_next.side import Side
+from tests.transfer_next.test_side import look, move, run
+
+NOTEBOOKS = {
+    "frames that are copied on write, and their values": [
+        "import pandas as pd\ndf = pd.DataFrame({'a': [1.0, 2, 3], 'b': [1.0, 2, 3]}); a = df.to_numpy(); d2 = df.iloc[:2]; s = df['a']",
+        "df.iloc[0, 0] = 7",
+        "a.flags.writeable = True; a[1, 1] = 50",
+        "d2.iloc[0, 1] = 9",
+        "s.iloc[2] = -1",
+        "df.iloc[2, 1] = 3; a[2, 0] = 77",
+        "del d2, s; df.iloc[1, 0] = 5",
+    ],
+    "frames over an array": [
+        "import numpy as np, pandas as pd\na = np.arange(6.0).reshape(3, 2); df = pd.DataFrame(a, copy=False); s = df[0]; d2 = df.copy(deep=False)",
+        "a[0, 0] = 7",
+        "df.iloc[1, 1] = 50",
+        "s.iloc[0] = 9; a[2, 0] = -1",
+        "d2.iloc[2, 1] = 3; a[2, 0] = 77",
+    ],
+    "dates, an index and their values": [
+        "import numpy as np, pandas as pd\ns = pd.Series(pd.date_range('2024', periods=3)); a = s.to_numpy(); i = pd.Index([3, 4, 5]); t = pd.Series(i); b = i.to_numpy()",
+        "s.iloc[0] = pd.Timestamp('2020')",
+        "a.flags.writeable = True; a[1] = np.datetime64('2021')",
+        "t.iloc[0] = 9; b.flags.writeable = True; b[1] = 44",
+        "b[2] = 3; t.iloc[1] = 0",
+    ],
+    "columns of objects": [
+        "import numpy as np, pandas as pd\nl = [1]; o = np.array([l, None, 3], dtype=object); s = pd.Series(o, copy=False); u = s[1:]",
+        "o[1] = 9; l.append(1)",
+        "s.iloc[2] = 8",
+        "u.iloc[0] = 4; o[2] = 0",
+    ],
+    "a series over a buffer": [
+        "import array, numpy as np, pandas as pd\nm = array.array('d', [1, 2, 3]); s = pd.Series(np.frombuffer(m), copy=False); u = s[:2]",
+        "m[0] = 9",
+        "s.iloc[1] = 8",
+        "u.iloc[0] = 4; m[2] = 0",
+    ],
+    "images over an array and a buffer": [
+        "import numpy as np\nfrom PIL import Image\na = np.arange(12, dtype='u1').reshape(3, 4); im = Image.fromarray(a)\n"
+        "c = bytearray(range(12)); im2 = Image.frombuffer('L', (4, 3), c, 'raw', 'L', 0, 1); seen = [im.tobytes()]",
+        "a[0, 0] = 99; c[3] = 77; seen += [im.tobytes(), im2.tobytes()]",
+        "im.putpixel((1, 1), 5); a[2, 0] = 1; seen += [im.tobytes(), a.tolist()]",
+        "a[1, 1] = 3; c[0] = 9; seen += [im.tobytes(), im2.tobytes()]",
+    ],
+    "vars of a namespace": [
+        "import types\nx = types.SimpleNamespace(n=1, l=[1]); y = vars(x); x.me = y; z = [y]; a = x; held = iter([y])",
+        "y['k'] = 3",
+        "x.n = 5; gone = next(held) is vars(x)",
+        "z[0]['p'] = vars(x) is y",
+        "r = x is a, x.me is y; y['last'] = 1",
+    ],
+    "vars whose namespace has no name": [
+        "import types\nn = float('nan'); y = vars(types.SimpleNamespace(n=n)); u = types.SimpleNamespace(); u.u = u; v = vars(u)",
+        "y['k'] = 3; r = y['n'] is n, v['u'] is u",
+        "v['z'] = 1; s = u.z",
+    ],
+}  # fmt: skip
+
+
+def played(cells, sides):
+    pictures = []
+    for number, source in enumerate(cells):
+        if number and len(sides) > 1:
+            parcel = move(*sides)
+            assert not parcel.away
+            assert not parcel.kept
+            sides.reverse()
+        run(sides[0], source)
+        names = [name for name in sides[0].names() if name != "held"]
+        pictures.append(look(sides[0], names))
+    return pictures
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_it_is_as_in_one_process(name):
+    pytest.importorskip("PIL" if "image" in name else "pandas")
+    spaces = [{"__name__": "__main__", "__builtins__": __builtins__} for _ in range(3)]
+    plain, *sides = (
+        Side(label, each, hidden=set(each)) for label, each in zip("pha", spaces, strict=True)
+    )
+    assert played(NOTEBOOKS[name], sides) == played(NOTEBOOKS[name], [plain])
