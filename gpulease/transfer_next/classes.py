@@ -158,9 +158,9 @@ class Undo:
     """How to take back what was written, the latest first."""
 
     def __init__(self) -> None:
-        self._steps: list[Callable[[], None]] = []
+        self._steps: list[Callable[[], object]] = []
 
-    def add(self, step: Callable[[], None]) -> None:
+    def add(self, step: Callable[[], object]) -> None:
         """Note how to take back what comes next."""
         self._steps.append(step)
 

@@ -27,10 +27,13 @@ class PackedComponent:
     roots: tuple[str, ...]
     stream: bytes
     buffers: list[Any]
-    #: For objects that something on the sender's side holds: index in the memo and pin.
+    #: For objects that something on the sender's side holds: index in the memo (or -1 less the
+    #: place among the empty objects) and pin.
     held: list[tuple[int, str]] = field(default_factory=list)
     #: Pins of the receiver whose contents follow the roots in the stream, in this order.
     filled: tuple[str, ...] = ()
+    #: How many empty objects the stream begins with, whose contents follow.
+    deep: int = 0
 
 
 @dataclass

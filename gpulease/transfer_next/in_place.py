@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections
 import gc
 import types
+from functools import partial
 from typing import Any
 
 from gpulease.transfer.libraries import library
@@ -47,7 +48,7 @@ def can_be_filled(obj: Any) -> bool:  # noqa: PLR0911 - one a kind
     if isinstance(obj, type) or kind in _TOKENS:
         return False
     base = anatomy.builtin_under(kind)
-    if base is None or not (kind in _NAMED or pickler.takes_raw(kind)):
+    if base is None or not (kind in NAMED or pickler.takes_raw(kind)):
         return False
     builtin = anatomy.BUILTINS[base]
     return builtin.fill is not None or base is object or base is types.SimpleNamespace
@@ -62,7 +63,8 @@ def _is_of_a_class(content: Any) -> bool:
 
 #: What stands for arrays while they are packed.
 _TOKENS = (memory.Whole, memory.InFrame)
-_NAMED = (
+#: Containers of the standard library that are taken apart as classes made from them are.
+NAMED = (
     collections.deque, collections.OrderedDict, collections.defaultdict, collections.Counter,
 )  # fmt: skip
 
@@ -118,17 +120,14 @@ def _array_content(np: Any, obj: Any) -> Any:
 def fill(obj: Any, content: Any, undo: Undo) -> bool:
     """Give an object this content; False where it cannot be given one like that."""
     before = content_of(obj)
-    if not _fill(obj, content):
+    if not put(obj, content):
         return False
-    undo.add(lambda: _refill(obj, before))
+    undo.add(partial(put, obj, before))
     return True
 
 
-def _refill(obj: Any, content: Any) -> None:
-    _fill(obj, content)
-
-
-def _fill(obj: Any, content: Any) -> bool:  # noqa: PLR0911 - one a kind
+def put(obj: Any, content: Any) -> bool:  # noqa: PLR0911 - one a kind
+    """Give an object this content for good; False where it cannot be given one like that."""
     kind = type(obj)
     if kind is list or kind is bytearray:
         obj[:] = content

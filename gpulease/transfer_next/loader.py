@@ -14,7 +14,7 @@ from typing import Any
 from gpulease.errors import GPULeaseError
 from gpulease.transfer.values.stays import stayed as stayed_kind
 
-from . import classes, rebuild
+from . import anatomy, classes, in_place, rebuild
 from .classes import Undo
 from .engine import PackedComponent, Parcel, StageError
 from .tables import Counterparts
@@ -113,6 +113,14 @@ class _Unpickler(pickle.Unpickler):
     def __init__(self, file: io.BytesIO, buffers: list[Any], here: Here) -> None:
         super().__init__(file, buffers=buffers)
         self.here = here
+        #: Objects that are made before anything is put into one.
+        self.deep: list[Any] = []
+
+    def load_deep(self) -> None:
+        """Make the empty objects that the stream begins with, and fill them."""
+        self.deep = [anatomy.put_together(kind, made_from) for kind, made_from in self.load()]
+        for obj in self.deep:
+            in_place.put(obj, self.load())
 
     def persistent_load(self, pid: Any) -> Any:
         if pid == "math":
@@ -122,7 +130,7 @@ class _Unpickler(pickle.Unpickler):
 
             return np.nan
         if type(pid) is tuple:
-            return vars(pid[1])
+            return self.deep[pid[1]] if pid[0] == "deep" else vars(pid[1])
         return self.here.not_a_number(pid)
 
 
@@ -167,6 +175,8 @@ def _load_component(component: PackedComponent, here: Here, staged: Staged) -> N
     try:
         unpickler = _Unpickler(io.BytesIO(component.stream), component.buffers, here)
         unpickler.load()  # what both sides know
+        if component.deep:
+            unpickler.load_deep()
         for root in component.roots:
             if root[0] == "c":
                 cls = here.class_of(root[2:])
@@ -183,4 +193,4 @@ def _load_component(component: PackedComponent, here: Here, staged: Staged) -> N
         names = ", ".join(root[2:] for root in component.roots if root[0] == "n") or "a class"
         raise StageError(f"{names}: {_what_failed(error)}") from error
     for index, pin in component.held:
-        staged.counterparts[pin] = memo[index]
+        staged.counterparts[pin] = memo[index] if index >= 0 else unpickler.deep[-1 - index]

@@ -11,6 +11,7 @@ import enum
 import gc
 import io
 import operator
+import pickle
 import sys
 import threading
 import types
@@ -149,20 +150,28 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         #: Those that are known to have another name, too.
         self.spaces: dict[int, Any] = {}
 
+    def dump(self, obj: Any) -> None:
+        """Write an object; cloudpickle's would raise another error where it is too deep."""
+        pickle.Pickler.dump(self, obj)
+
     def reducer_override(self, obj: Any) -> Any:
         """Reduce one object."""
         kind = type(obj)
         exact = self.kinds.get(kind)
         if exact is not None:
             return exact(self, obj)
-        raw = self.raw.get(kind)
-        if raw is None:
-            raw = self.raw[kind] = not issubclass(kind, type) and self._is_plainly_raw(kind)
-        if raw:
+        if self.is_raw(kind):
             return self._raw(obj, kind)
         if isinstance(obj, type):
             return self.class_(obj)
         return self._other(obj, kind)
+
+    def is_raw(self, kind: type) -> bool:
+        """Say whether every instance of a class is its attributes and the builtin under it."""
+        raw = self.raw.get(kind)
+        if raw is None:
+            raw = self.raw[kind] = not issubclass(kind, type) and self._is_plainly_raw(kind)
+        return raw
 
     def _is_plainly_raw(self, kind: type) -> bool:
         """Say whether every instance of a class is taken raw, without another look."""

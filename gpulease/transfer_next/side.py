@@ -152,37 +152,34 @@ class Side:
               pin_of: dict[int, str]) -> PackedComponent:  # fmt: skip
         pinned = {pin: obj for pin, obj in self._counterparts.items() if id(obj) in component.ids}
         if pinned:
-            component = survey.pack(component.roots, pinned, in_place.content_of)
+            component = survey.pack(component.roots, pinned)
             if component.error is not None:
                 raise component.error
         index = component.index
         return PackedComponent(
             tuple(sorted(component.roots)), component.stream, component.buffers,
             [(index[id(obj)], pin_of[id(obj)]) for obj in objects if id(obj) in index],
-            component.filled,
+            component.filled, component.deep,
         )  # fmt: skip
 
     def _shells(self, met: Met, oids: set[str]) -> list[tuple[str, bytes]]:
         """Return the shells that the other side lacks, bases first."""
-        out: list[tuple[str, bytes]] = []
-        done: set[str] = set(self._theirs)
-
-        def put(oid: str) -> None:
-            if oid in done:
-                return
-            done.add(oid)
-            cls = self._classes.get(oid)
-            for base in (type(cls), *cls.__bases__):
-                known = self._classes.find(base)
-                if known is not None:
-                    put(known)
-            file = io.BytesIO()
-            Pickler(file, [], met).dump(classes.shell_of(cls))
-            out.append((oid, file.getvalue()))
-
+        out: dict[str, bytes] = {}
         for oid in sorted(oids):
-            put(oid)
-        return out
+            self._put_shell(met, oid, out)
+        return list(out.items())
+
+    def _put_shell(self, met: Met, oid: str, out: dict[str, bytes]) -> None:
+        if oid in out or oid in self._theirs:
+            return
+        cls = self._classes.get(oid)
+        for base in (type(cls), *cls.__bases__):
+            known = self._classes.find(base)
+            if known is not None:
+                self._put_shell(met, known, out)
+        file = io.BytesIO()
+        Pickler(file, [], met).dump(classes.shell_of(cls))
+        out[oid] = file.getvalue()
 
     def _held(self, survey: Survey) -> dict[frozenset[str], list[Any]]:
         """Return for each component what something outside holds of it."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import enum
 import io
-import math
 import pickle
 import re
 import types
@@ -23,7 +22,8 @@ from gpulease.transfer.refuse import RefusedError
 from gpulease.transfer.values.kinds.hashing import buffer_digest, combine
 from gpulease.transfer.values.names.analysis import SUBCLASSES, code_use
 
-from . import classes
+from . import classes, in_place
+from .asked import Asked, Deep
 from .memory import EXPORTERS, InFrame
 from .pickler import Met, Pickler, shows_memory, travels_by_value
 from .rebuild import seed
@@ -67,25 +67,6 @@ class Preamble:
         self.stream = out.getvalue()
 
 
-class _Asked(Pickler):
-    """Asks for every object, for the sake of NaNs, each of which is itself only, and of ``vars``.
-
-    The dictionary of a ``SimpleNamespace`` cannot be replaced, so its other names mean the object.
-    """
-
-    def persistent_id(self, obj: Any) -> Any:
-        if type(obj) is dict and (owner := self.spaces.get(id(obj))) is not None:
-            return "vars", owner
-        if type(obj) is not float or obj == obj:  # noqa: PLR0124 - that is what a NaN is
-            return None
-        np = library("numpy")
-        if obj is math.nan:  # noqa: PLW0177 - which one it is
-            return "math"
-        if np is not None and obj is np.nan:
-            return "numpy"
-        return self.met.others.id_of(obj)
-
-
 @dataclass
 class Component:
     """Roots that share something, packed."""
@@ -103,6 +84,8 @@ class Component:
     #: Ids of the classes that it refers to.
     classes: frozenset[str] = frozenset()
     error: RefusedError | None = None
+    #: How many objects have places of their own in the stream.
+    deep: int = 0
     #: Pins of the other side whose contents follow the roots.
     filled: tuple[str, ...] = ()
 
@@ -195,15 +178,17 @@ class Survey:
         groups += [frozenset([root]) for root in new]
         return bool(new)
 
-    def pack(self, roots: frozenset[str], pinned: Mapping[str, Any] | None = None,
-             contents: Any = None) -> Component:  # fmt: skip
+    def pack(self, roots: frozenset[str], pinned: Mapping[str, Any] | None = None) -> Component:
         """Pack roots together; ``pinned`` are objects that the receiver has, with new contents."""
         component = Component(roots)
         classes_before, self.met.met_classes = self.met.met_classes, set()
         try:
-            self._pack(component, Pickler, pinned, contents)
-            if component.spaces or _NAN.search(component.stream):
-                self._pack(component, _Asked, pinned, contents)
+            try:
+                self._pack(component, Pickler, pinned)
+                if component.spaces or _NAN.search(component.stream):
+                    self._pack(component, Asked, pinned)
+            except RecursionError:
+                self._pack(component, Deep, pinned)
         except RefusedError as error:
             component = Component(roots, error=error)
         except Exception as error:  # noqa: BLE001 - a value's own way of being pickled
@@ -215,8 +200,8 @@ class Survey:
         self.met.met_classes |= classes_before
         return component
 
-    def _pack(self, component: Component, kind: type[Pickler], pinned: Mapping[str, Any] | None,
-              contents: Any) -> None:  # fmt: skip
+    def _pack(self, component: Component, kind: type[Pickler],
+              pinned: Mapping[str, Any] | None) -> None:  # fmt: skip
         out, buffers = io.BytesIO(), list[Any]()
         pickler = kind(out, buffers, self.met)
         self._picklers.append(pickler)
@@ -225,6 +210,11 @@ class Survey:
             start = Preamble({**self.known, **{"p:" + pin: obj for pin, obj in pinned.items()}})
         pickler.memo = dict(start.memo)
         pickler.spaces = component.spaces
+        if isinstance(pickler, Deep):
+            held = map(in_place.content_of, (pinned or {}).values())
+            pickler.lay_out([self.values[r] for r in component.roots if r[0] != "c"] + [*held])
+            pickler.dump_flat()
+            component.deep = len(pickler.order)
         for root in sorted(component.roots):
             if root[0] == "c":
                 for part in classes.parts_of(self.met.classes.get(root[2:])):
@@ -233,7 +223,7 @@ class Survey:
                 pickler.dump(self.values[root])
         for obj in (pinned or {}).values():
             pickler.note_space(obj)
-            pickler.dump(contents(obj))
+            pickler.dump(in_place.content_of(obj))
         component.filled = tuple(pinned or ())
         component.stream = start.stream + out.getvalue()
         component.buffers = buffers
@@ -247,6 +237,9 @@ class Survey:
         for key, owner in component.spaces.items():
             component.members[key] = vars(owner)
         component.index = {key: index for key, (index, _) in memo.items()}
+        if isinstance(pickler, Deep):
+            component.members |= {id(obj): obj for obj in pickler.order}
+            component.index |= {key: -1 - number for key, number in pickler.numbers.items()}
         component.ids = {key for key, obj in component.members.items() if self._can_change(obj)}
         component.ids.update(pickler.kept_spaces)
         parts = (buffer_digest(buffer.raw()) for buffer in buffers)

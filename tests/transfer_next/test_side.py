@@ -3,12 +3,14 @@
 Both sides are in this process here: two namespaces, each with classes of its own.
 """
 
+import gc
 import pickle
 
 import pytest
 
 from gpulease.transfer_next import classes, commit, in_place, state
 from gpulease.transfer_next.engine import StageError
+from gpulease.transfer_next.pickler import Met, Pickler
 from gpulease.transfer_next.side import Side
 from gpulease.verify.picture import picture
 
@@ -142,7 +144,7 @@ def test_what_was_loaded_can_be_abandoned(sides):
         ("import mmap, numpy as np\nx = np.frombuffer(mmap.mmap(-1, 16))", "memory map"),
         ("import io, numpy as np\nx = np.frombuffer(io.BytesIO(bytes(16)).getbuffer())", "BytesIO"),
         ("import ctypes, numpy as np\nx = np.frombuffer((ctypes.c_double * 3)())", "c_double"),
-        ("x = []\nfor _ in range(60_000): x = [x]", "recursion"),
+        ("x = ()\nfor _ in range(60_000): x = (x,)", "recursion"),
     ],
 )
 def test_what_cannot_travel_stays_by_name(sides, made, words):
@@ -186,3 +188,69 @@ def test_a_name_that_is_deleted_where_it_is_newer_is_away_no_more(sides):
     run(home, "del x")
     move(home, away, set())
     assert set(away.away()) == {"y"}
+
+
+CHAINS = """
+import collections
+class Node:
+    def __init__(self, value): self.value, self.next = value, None
+    def __hash__(self): return hash(self.value)
+    def __eq__(self, other): return self.value == other.value
+class Slots:
+    __slots__ = ("value", "next")
+    def __init__(self, value): self.value, self.next = value, None
+class Many(list): pass
+def chain(kind, count):
+    first = last = kind(0)
+    for number in range(1, count):
+        last.next = kind(number); last = last.next
+    last.next = first
+    return first
+def values(node, count):
+    for number in range(count):
+        assert node.value == number and type(node) is type(first)
+        node = node.next
+    return node
+"""
+
+
+@pytest.mark.parametrize("kind", ["Node", "Slots"])
+def test_a_long_chain_travels(sides, kind):
+    home, away = sides
+    run(home, CHAINS + f"first = chain({kind}, 4_000)\nthird = first.next.next; nan = float('nan')")
+    run(home, "held = iter([first.next]); third.value = 2; last = third.next")
+    move(home, away)
+    run(away, "assert values(first, 4_000) is first and third is first.next.next")
+    run(
+        away,
+        "third.next = type(first)(3); third.next.value = [nan, third]",
+    )
+    move(away, home)
+    run(home, "assert next(held) is first.next and third.next.value[1] is first.next.next")
+    run(home, "assert third.next.value[0] is nan and third.next is not last and last.value == 3")
+
+
+def test_containers_in_containers_travel(sides):
+    home, away = sides
+    run(home, CHAINS + "x = inner = Many()\nq = collections.deque(maxlen=2)\nbox = {'q': q}")
+    run(home, "for n in range(1_000): x = [{'n': n, 'x': (x, box)}] if n % 2 else Many([q, x])")
+    run(home, "q.append(x); at = iter(inner); inner.note = x")
+    move(home, away)
+    run(away, "y = x\nwhile y is not inner: y = y[0]['x'][0] if type(y) is list else y[1]")
+    run(away, "assert y.note is x and q[0] is x and q.maxlen == 2 and x[0]['x'][1] is box")
+    run(away, "inner.append(5)")
+    move(away, home)
+    run(home, "assert inner == [5] and list(at) == [5] and inner.note is x")
+
+
+def test_nothing_of_a_look_outlives_it(sides):
+    home, away = sides
+    run(home, NOTEBOOK)
+    gc.collect()
+    gc.disable()  # or it would hide what holds itself, and counts as a holder of variables
+    try:
+        move(home, away)
+        move(away, home)
+        assert [each for each in gc.get_objects() if isinstance(each, (Met, Pickler))] == []
+    finally:
+        gc.enable()
