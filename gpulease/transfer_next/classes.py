@@ -12,19 +12,19 @@ import contextlib
 import enum
 import logging
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 from gpulease.transfer.refuse import RefusedError
 from gpulease.transfer.values.kinds import registered_with
 
-from . import anatomy
+from . import anatomy, private
 
 log = logging.getLogger(__name__)
 _SKIPPED = frozenset((
     "__dict__", "__weakref__", "__slots__", "__slotnames__", "_abc_impl", "__module__",
-    "__qualname__", "_member_map_", "_value2member_map_",
+    "__qualname__", *private.ENUM_MAPS,
 ))  # fmt: skip
 _SLOTS = (types.MemberDescriptorType, types.GetSetDescriptorType)
 _METHODS = (types.FunctionType, staticmethod, classmethod, property)
@@ -53,10 +53,9 @@ def shell_of(cls: Any) -> tuple[Any, ...]:
     space |= {name: value for name, value in vars(cls).items() if _is_shadowed(cls, name)}
     members = None
     if isinstance(cls, enum.EnumMeta):
-        members = [
-            (name, member._name_, anatomy.BUILTINS[_under(cls)].made_from(member))
-            for name, member in cls._member_map_.items()
-        ]
+        made_from = anatomy.BUILTINS[_under(cls)].made_from
+        found: Mapping[str, Any] = cls.__members__
+        members = [(name, each._name_, made_from(each)) for name, each in found.items()]
     return type(cls), cls.__name__, cls.__bases__, space, members
 
 
@@ -70,8 +69,7 @@ def make_shell(meta: Any, name: str, bases: tuple[Any, ...], space: Any, members
     """Make an empty class; no code of its metaclass or its bases runs."""
     made = _made_quietly(meta, name, bases, space)
     if members is not None:
-        type.__setattr__(made, "_member_map_", _new_members(made, members))
-        type.__setattr__(made, "_value2member_map_", {})
+        private.set_members(made, _new_members(made, members))
     return made
 
 
@@ -119,7 +117,7 @@ def parts_of(cls: Any) -> tuple[Any, Any]:
     own = _own(cls)
     methods = {name: value for name, value in own.items() if isinstance(value, _METHODS)}
     rest = {name: value for name, value in own.items() if name not in methods}
-    registered = _registered(cls) if isinstance(cls, abc.ABCMeta) else []
+    registered = private.registered(cls) if isinstance(cls, abc.ABCMeta) else []
     with_modules = registered_with.abstract_classes_of(cls)
     members = _members_of(cls) if isinstance(cls, enum.EnumMeta) else None
     # The metaclass is named so that it comes along.
@@ -131,25 +129,17 @@ def parts_of(cls: Any) -> tuple[Any, Any]:
     )
 
 
-def _registered(cls: Any) -> list[Any]:
-    """Return the classes that count as subclasses of an abstract one: Python has no other way."""
-    get_dump: Any = getattr(abc, "_get_dump", None)
-    if get_dump is None:
-        raise RefusedError("an abstract class, of which this Python does not say who registered")
-    return [found for each in get_dump(cls)[0] if (found := each()) is not None]
-
-
 def _members_of(cls: Any) -> tuple[Any, Any]:
     """Return the attributes of each member, and which values are found to be which."""
     spaces = {
         name: (anatomy.space_of(member), anatomy.slots_of(member) or None)
-        for name, member in cls._member_map_.items()
+        for name, member in cls.__members__.items()
         if member._name_ == name
     }
     by_value = [
         (value, member._name_)
-        for value, member in cls._value2member_map_.items()
-        if cls._member_map_.get(member._name_) is member
+        for value, member in private.by_value(cls).items()
+        if cls.__members__.get(member._name_) is member
     ]
     return spaces, by_value
 
@@ -218,9 +208,9 @@ def apply_rest(cls: Any, part: tuple[Any, ...], undo: Undo) -> None:
 
 def _apply_members(cls: Any, part: tuple[Any, Any], undo: Undo) -> None:
     spaces, by_value = part
-    known = cls._member_map_
+    known = cls.__members__
     found = {value: known[name] for value, name in by_value}
-    for value, member in cls._value2member_map_.items():
+    for value, member in private.by_value(cls).items():
         if member._name_ not in known:  # flags without a name, which somebody may have
             found.setdefault(value, member)
     _set(cls, "_value2member_map_", found, undo)

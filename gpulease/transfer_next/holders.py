@@ -97,19 +97,32 @@ def _add_unseen_tuples(members: dict[int, Any]) -> None:
 
 
 def _add_unseen(counts: Counter[int], referents: list[Any], members: dict[int, Any]) -> None:
-    """Add what lists and dictionaries hold that only members hold, and that were not packed."""
-    unseen = {
-        id(each): each
-        for each in referents
-        if id(each) not in members
-        and (type(each) is list or (type(each) is dict and "__builtins__" not in each))
-    }
-    lists = [key for key, each in unseen.items() if type(each) is list]
-    shown = Counter(map(id, referents))
-    # Besides members, ``referents`` holds each as often as they do.
-    outer = references(unseen, lists)
-    unseen = {key: each for key, each in unseen.items() if outer.get(key, 0) <= 2 * shown[key]}
-    counts.update(map(id, gc.get_referents(*unseen.values())))
+    """Add what objects hold that were not packed, and that only members or such objects hold."""
+    shown, kept, inner = Counter(map(id, referents)), [referents], dict[int, Any]()
+    while referents:
+        unseen = {
+            id(each): each
+            for each in referents
+            if id(each) not in members and id(each) not in inner and _may_be_inner(each)
+        }
+        # Besides those that hold it, ``kept`` has each as often as they do.
+        outer = references(unseen)
+        new = {
+            key: each
+            for key, each in unseen.items()
+            if type(each) is dict or outer[key] <= 2 * shown[key]
+        }
+        inner |= new
+        referents = gc.get_referents(*new.values())
+        kept.append(referents)
+        shown.update(map(id, referents))
+        counts.update(map(id, referents))
+
+
+def _may_be_inner(obj: Any) -> bool:
+    if type(obj) is dict:
+        return "__builtins__" not in obj
+    return gc.is_tracked(obj) and not isinstance(obj, type | types.ModuleType)
 
 
 def _subtract_shared_values(counts: Counter[int], objects: list[Any]) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import array
 import bisect
+import ctypes
 import mmap
 import pickle
 from collections.abc import Iterable, Iterator
@@ -132,7 +133,8 @@ class Memory:
                     raise RefusedError("an array over memory that another shows in part", root)
             return self._foreign.setdefault((low, high), root)
         name = f"{kind.__module__}.{kind.__qualname__}"
-        words = _WORDS.get(kind.__name__, f"memory of a {name}")
+        words = "a ctypes array" if isinstance(base, ctypes.Array) else f"memory of a {name}"
+        words = _WORDS.get(kind.__name__, words)
         raise RefusedError(f"an array over {words}", root)
 
     def holds(self) -> Iterator[Any]:

@@ -17,6 +17,7 @@ import threading
 import types
 import typing
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import cloudpickle
@@ -27,7 +28,7 @@ from gpulease.transfer.values.kinds import caches, faces, unpickled, weak
 from gpulease.transfer.values.stays import files, leaves
 from gpulease.transfer.values.stays import stayed as stayed_kind
 
-from . import anatomy, rebuild
+from . import anatomy, private, rebuild
 from .memory import InFrame, Memory, Whole, reduce_array, reduce_in_frame, reduce_row, reduce_whole
 from .tables import Counterparts
 
@@ -84,7 +85,10 @@ class Met:
 
 
 #: Library classes whose ``__getstate__`` gives copies, or leaves out what a cell can read.
-_FORGETFUL = frozenset({("numpy", "ABCPolyBase")})
+_FORGETFUL = frozenset(
+    ("numpy", name)
+    for name in ("Chebyshev", "Hermite", "HermiteE", "Laguerre", "Legendre", "Polynomial")
+)
 
 
 def travels_by_value(obj: Any) -> bool:
@@ -325,7 +329,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             if isinstance(obj, np.void):
                 return reduce_row(self.met.memory, obj)
         if kind.__module__ == "matplotlib.cbook" and kind.__name__ == "CallbackRegistry":
-            _refuse_lost_callbacks(obj)
+            return private.reduce_callbacks(obj)
         if shows_memory(kind):
             found = faces.reduce(obj, self.met.memory.shown)
             if found is not NotImplemented:
@@ -336,12 +340,27 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             return self._raw(obj, kind)
         if kind is operator.methodcaller:
             return NotImplemented
+        if np is not None and not anatomy.made_by_python(kind):
+            return self._compiled(obj, kind)
         return super().reducer_override(obj)
+
+    def _compiled(self, obj: Any, kind: type) -> Any:
+        """Reduce an object of compiled code, whose own way may make arrays over its memory."""
+        found = super().reducer_override(obj)
+        if found is not NotImplemented or kind in self.dispatch_table:
+            return found
+        reduced = obj.__reduce_ex__(5)
+        if type(reduced) is not tuple:
+            return reduced
+        return tuple(_replaced(part, partial(self._own_array, obj)) for part in reduced)
+
+    def _own_array(self, owner: Any, array: Any) -> Any:
+        return array.copy() if array.base is owner else array
 
     def _member(self, obj: Any, kind: Any) -> Any:
         if not travels_by_value(kind):
             return NotImplemented
-        if kind._member_map_.get(obj._name_) is obj:
+        if kind.__members__.get(obj._name_) is obj:
             return rebuild.member, (kind, obj._name_)
         return rebuild.combination, (kind, obj._value_)
 
@@ -350,30 +369,26 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         reduced = obj.__reduce_ex__(5)
         if isinstance(reduced, str):
             return reduced
-        return tuple(_framed(part, self.met.memory, id(obj)) for part in reduced)
+        framed = partial(self.met.memory.framed, block=id(obj))
+        return tuple(_replaced(part, framed) for part in reduced)
 
 
-def _framed(value: Any, memory: Memory, block: int) -> Any:
-    """Return what a part of a frame is reduced to, with what stands for each array in it."""
+def _replaced(value: Any, replace: Callable[[Any], Any], depth: int = 3) -> Any:
+    """Return a part of what an object is reduced to, with something else for arrays in it."""
     if type(value) is library("numpy").ndarray:
-        return memory.framed(value, block)
-    if type(value) is tuple or type(value) is list:
-        return type(value)(_framed(each, memory, block) for each in value)
-    if type(value) is dict:
-        return {key: _framed(each, memory, block) for key, each in value.items()}
-    return value
+        return replace(value)
+    if not depth or type(value) not in (tuple, list, dict):
+        return value
+    parts = list(value.values() if type(value) is dict else value)
+    new = [_replaced(each, replace, depth - 1) for each in parts]
+    if all(map(operator.is_, parts, new)):
+        return value
+    return dict(zip(value, new, strict=True)) if type(value) is dict else type(value)(new)
 
 
 def shows_memory(kind: type) -> bool:
     """Say whether objects of this type may show the memory of an array."""
     return kind is InFrame or kind.__module__.partition(".")[0] in _LIBRARIES
-
-
-def _refuse_lost_callbacks(obj: Any) -> None:
-    """Refuse a register of matplotlib's that leaves callbacks out when it is pickled."""
-    kept = sum(map(len, obj.__getstate__()["callbacks"].values()))
-    if kept != sum(map(len, obj.callbacks.values())):
-        raise RefusedError("a figure of which parts follow each other by callbacks", obj)
 
 
 def _lacks_a_name(obj: type) -> bool:

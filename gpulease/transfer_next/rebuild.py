@@ -128,7 +128,7 @@ def class_cell(cls: type) -> types.CellType:
 
 def member(cls: Any, name: str) -> Any:
     """Return a member of an enumeration whose content may not be here yet."""
-    return cls._member_map_[name]
+    return cls.__members__[name]
 
 
 def combination(cls: Any, value: Any) -> Any:

@@ -1,5 +1,6 @@
 import pytest
 
+from gpulease.transfer_next.side import Side
 from tests.transfer.kinds import BY_NEED, open_pair
 from tests.transfer_next.pair import NextPair
 
@@ -16,3 +17,13 @@ def lazy():
     """The same, where only what a cell needs travels."""
     with open_pair(BY_NEED, kind=NextPair) as pair:
         yield pair
+
+
+@pytest.fixture
+def sides():
+    """Home and companion in this process, each over a namespace of its own."""
+    made = []
+    for label in "ha":
+        space = {"__name__": "__main__", "__builtins__": __builtins__}
+        made.append(Side(label, space, hidden=set(space)))
+    return made

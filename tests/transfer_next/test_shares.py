@@ -86,3 +86,38 @@ def test_it_is_as_in_one_process(name):
         Side(label, each, hidden=set(each)) for label, each in zip("pha", spaces, strict=True)
     )
     assert played(NOTEBOOKS[name], sides) == played(NOTEBOOKS[name], [plain])
+
+
+def test_a_figure_keeps_what_follows_its_parts(sides):
+    pytest.importorskip("matplotlib")
+    home, away = sides
+    run(home, "import matplotlib; matplotlib.use('agg')\nimport matplotlib.pyplot as plt")
+    run(home, "fig, ax = plt.subplots(); im = ax.imshow([[1, 2], [3, 4]]); bar = fig.colorbar(im)")
+    run(
+        home,
+        "seen = []\ndef clicked(_): seen.append(1)\nax.callbacks.connect('xlim_changed', clicked)",
+    )
+    parcel = move(home, away)
+    assert not parcel.kept
+    assert not parcel.away
+    assert away.changed() == []
+    run(away, "ax.set_xlim(0, 9); im.set_clim(0, 9); assert seen == [1] and bar.vmax == 9")
+    move(away, home)
+    run(home, "ax.set_xlim(0, 3); im.set_clim(0, 5); assert seen == [1, 1] and bar.vmax == 5")
+    run(home, "fig.canvas.draw(); assert plt.figure(fig.number) is fig; plt.close(fig)")
+
+
+def test_a_forest_travels_and_memory_of_a_tree_does_not(sides):
+    pytest.importorskip("sklearn")
+    home, away = sides
+    run(home, "import numpy as np\nfrom sklearn.ensemble import RandomForestClassifier")
+    run(
+        home,
+        "X = np.arange(20.0).reshape(10, 2); model = RandomForestClassifier(2, random_state=1)",
+    )
+    run(home, "model.fit(X, [0, 1] * 5); before = model.predict(X)")
+    assert not move(home, away).away
+    run(away, "assert (model.predict(X) == before).all()")
+    move(away, home)
+    run(home, "values = model.estimators_[0].tree_.value")
+    assert "Tree" in move(home, away).away["values"].reason

@@ -11,7 +11,6 @@ import pytest
 from gpulease.transfer_next import classes, commit, in_place, state
 from gpulease.transfer_next.engine import StageError
 from gpulease.transfer_next.pickler import Met, Pickler
-from gpulease.transfer_next.side import Side
 from gpulease.verify.picture import picture
 
 NOTEBOOK = """
@@ -37,15 +36,6 @@ def f(q: int = 1, *, r=l):
 g = (lambda k: (lambda: k.append(1)))(l)
 p = functools.partial(f, 2); q = collections.deque([l], maxlen=3); m = c.__init__
 """
-
-
-@pytest.fixture
-def sides():
-    made = []
-    for label in "ha":
-        space = {"__name__": "__main__", "__builtins__": __builtins__}
-        made.append(Side(label, space, hidden=set(space)))
-    return made
 
 
 def run(side, source):
@@ -143,7 +133,7 @@ def test_what_was_loaded_can_be_abandoned(sides):
         ("x = type(iter([]))", "list_iterator"),
         ("import mmap, numpy as np\nx = np.frombuffer(mmap.mmap(-1, 16))", "memory map"),
         ("import io, numpy as np\nx = np.frombuffer(io.BytesIO(bytes(16)).getbuffer())", "BytesIO"),
-        ("import ctypes, numpy as np\nx = np.frombuffer((ctypes.c_double * 3)())", "c_double"),
+        ("import ctypes, numpy as np\nx = np.frombuffer((ctypes.c_double * 3)())", "ctypes array"),
         ("x = ()\nfor _ in range(60_000): x = (x,)", "recursion"),
     ],
 )
