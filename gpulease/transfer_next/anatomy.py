@@ -260,6 +260,15 @@ def take_apart(obj: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     return builtin.made_from(obj), (space, slots_of(obj) or None, content)
 
 
+def is_bare(cls: type) -> bool:
+    """Say whether instances are a dictionary of attributes, and nothing else."""
+    return (
+        builtin_under(cls) is object
+        and any("__dict__" in vars(base) for base in cls.__mro__)
+        and not any("__slots__" in vars(base) for base in cls.__mro__)
+    )
+
+
 def keeps_its_space(obj: Any) -> bool:
     """Say whether an object's dictionary of attributes cannot be replaced by another."""
     return builtin_under(type(obj)) is types.SimpleNamespace
@@ -282,7 +291,7 @@ def fill(obj: Any, state: tuple[Any, Any, Any]) -> None:
     if builtin.fill is not None:
         builtin.fill(obj, content)
     if space is not None:
-        _fill_space(obj, space)
+        set_space(obj, space)
     held = slots_of(obj)
     for name, each in _slots[cls]:
         if slots and name in slots:
@@ -291,7 +300,8 @@ def fill(obj: Any, state: tuple[Any, Any, Any]) -> None:
             each.__delete__(obj)
 
 
-def _fill_space(obj: Any, space: dict[str, Any]) -> None:
+def set_space(obj: Any, space: dict[str, Any]) -> None:
+    """Make ``space`` the dictionary of an object's attributes, or the same as that."""
     own = space_of(obj)
     if own is space:
         return

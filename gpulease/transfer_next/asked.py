@@ -13,7 +13,7 @@ from gpulease.transfer.libraries import library
 from gpulease.transfer.refuse import RefusedError
 
 from . import anatomy, in_place
-from .pickler import Pickler, travels_by_value
+from .pickler import KINDS, Pickler, travels_by_value
 
 _FLAT = (list, dict, set)
 
@@ -88,7 +88,7 @@ class Deep(Asked):
         kind = type(obj)
         if kind in _FLAT or kind in in_place.NAMED:
             return id(obj) not in self.spaces
-        if kind in self.kinds or not self.is_raw(kind) or not travels_by_value(kind):
+        if kind in KINDS or not self.is_raw(kind) or not travels_by_value(kind):
             return False
         return in_place.can_be_filled(obj)
 

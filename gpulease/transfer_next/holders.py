@@ -100,11 +100,10 @@ def _add_unseen(counts: Counter[int], referents: list[Any], members: dict[int, A
     """Add what objects hold that were not packed, and that only members or such objects hold."""
     shown, kept, inner = Counter(map(id, referents)), [referents], dict[int, Any]()
     while referents:
-        unseen = {
-            id(each): each
-            for each in referents
-            if id(each) not in members and id(each) not in inner and _may_be_inner(each)
-        }
+        found = dict(zip(map(id, referents), referents, strict=True))
+        fresh = found.keys() - members.keys() - inner.keys()
+        unseen = {key: found[key] for key in fresh if _may_be_inner(found[key])}
+        found.clear()
         # Besides those that hold it, ``kept`` has each as often as they do.
         outer = references(unseen)
         new = {
@@ -140,7 +139,11 @@ def _subtract_shared_values(counts: Counter[int], objects: list[Any]) -> None:
 
 def _add_arrays(np: Any, counts: Counter[int], objects: list[Any]) -> None:
     """Add what arrays hold, which the collector does not show."""
-    for obj in objects:
+    shown = (np.ndarray, np.void, np.flatiter)
+    kinds = {kind for kind in set(map(type, objects)) if issubclass(kind, shown)}
+    for obj in objects if kinds else ():
+        if type(obj) not in kinds:
+            continue
         if isinstance(obj, np.ndarray):
             if obj.base is not None:
                 counts.update((id(obj.base), *map(id, _under(obj.base))))

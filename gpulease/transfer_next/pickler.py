@@ -147,7 +147,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     def __init__(self, file: io.BytesIO, buffers: list[Any], met: Met) -> None:
         super().__init__(file, protocol=5, buffer_callback=buffers.append)
         self.met = met
-        self.kinds = KINDS
+        self.kinds = dict(KINDS)
         self.raw: dict[type, bool] = {}
         #: Ids of dictionaries that belong to an object for good -> that object.
         self.kept_spaces: dict[int, Any] = {}
@@ -165,6 +165,8 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         if exact is not None:
             return exact(self, obj)
         if self.is_raw(kind):
+            if travels_by_value(kind) and anatomy.is_bare(kind):
+                self.kinds[kind] = Pickler._bare
             return self._raw(obj, kind)
         if isinstance(obj, type):
             return self.class_(obj)
@@ -200,6 +202,10 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         """Note the dictionary of attributes of an object that cannot be given another one."""
         if anatomy.keeps_its_space(obj):
             self.kept_spaces[id(anatomy.space_of(obj))] = obj
+
+    def _bare(self, obj: Any) -> Any:
+        """Reduce an instance that is its attributes: most objects are."""
+        return rebuild.bare, (type(obj),), anatomy.space_of(obj), None, None, rebuild.fill_bare
 
     def _taken_apart(self, obj: Any) -> Any:
         self.note_space(obj)

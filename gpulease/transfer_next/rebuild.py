@@ -82,6 +82,16 @@ def instance(cls: Any, *made_from: Any) -> Any:
 fill_instance = anatomy.fill
 
 
+def bare(cls: Any) -> Any:
+    """Return an empty instance of a class whose instances are their attributes."""
+    return object.__new__(cls)
+
+
+def fill_bare(obj: Any, space: dict[str, Any]) -> None:
+    """Make an instance have the very attributes of ``space``."""
+    anatomy.set_space(obj, space)
+
+
 def function(code: types.CodeType, closure: Any, space: Any) -> Any:
     """Return a function over ``space``: its dictionary, a module's name, or the notebook's."""
     if space is None:

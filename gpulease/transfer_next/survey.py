@@ -15,6 +15,7 @@ import types
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any
 
 from gpulease.transfer.libraries import library
@@ -28,7 +29,10 @@ from .memory import EXPORTERS, InFrame
 from .pickler import Met, Pickler, shows_memory, travels_by_value
 from .rebuild import seed
 
-_NAN = re.compile(rb"G[\x7f\xff](?:[\xf1-\xff]|\xf0(?!\0{6}))")
+#: A float that is no number: the usual one, or another that is not within a negative integer.
+_NAN = re.compile(
+    rb"G[\x7f\xff](?:\xf8\0{6}|(?<!J..)(?<!J...)(?:[\xf1-\xff]|\xf0(?!\0{6})))", re.DOTALL
+)
 _PLAIN = frozenset((
     str, bytes, tuple, int, float, complex, bool, frozenset, type(None), range, slice,
     types.CodeType, pickle.PickleBuffer, types.ModuleType, types.BuiltinFunctionType,
@@ -185,7 +189,7 @@ class Survey:
         try:
             try:
                 self._pack(component, Pickler, pinned)
-                if component.spaces or _NAN.search(component.stream):
+                if component.spaces or _may_hold_nan(component.stream):
                     self._pack(component, Asked, pinned)
             except RecursionError:
                 self._pack(component, Deep, pinned)
@@ -215,42 +219,68 @@ class Survey:
             pickler.lay_out([self.values[r] for r in component.roots if r[0] != "c"] + [*held])
             pickler.dump_flat()
             component.deep = len(pickler.order)
+        self._dump(component, pickler, pinned or {})
+        component.stream = start.stream + out.getvalue()
+        component.buffers = buffers
+        self._note(component, pickler, start, pinned or {})
+        parts = (buffer_digest(buffer.raw()) for buffer in buffers)
+        component.digest = combine([component.stream, *parts])
+
+    def _dump(self, component: Component, pickler: Pickler, pinned: Mapping[str, Any]) -> None:
+        """Write the roots, and new contents of what is pinned."""
         for root in sorted(component.roots):
             if root[0] == "c":
                 for part in classes.parts_of(self.met.classes.get(root[2:])):
                     pickler.dump(part)
             elif root[0] == "n" or not pinned:
                 pickler.dump(self.values[root])
-        for obj in (pinned or {}).values():
+        for obj in pinned.values():
             pickler.note_space(obj)
             pickler.dump(in_place.content_of(obj))
-        component.filled = tuple(pinned or ())
-        component.stream = start.stream + out.getvalue()
-        component.buffers = buffers
+        component.filled = tuple(pinned)
+
+    def _note(self, component: Component, pickler: Pickler, start: Preamble,
+              pinned: Mapping[str, Any]) -> None:  # fmt: skip
+        """Note what was met, and where it is in the stream; only ids are kept of the memo."""
         memo = pickler.memo.copy()
         component.spaces |= {
             key: owner for key, owner in pickler.kept_spaces.items() if key in memo
         }
-        component.members = {
-            key: obj for key, (_, obj) in memo.items() if key not in start.memo
-        } | {id(obj): obj for obj in (pinned or {}).values()}
+        component.index = dict(zip(memo, map(itemgetter(0), memo.values()), strict=True))
+        component.members = dict(zip(memo, map(itemgetter(1), memo.values()), strict=True))
+        for key in start.memo:
+            del component.members[key]
+        component.members |= {id(obj): obj for obj in pinned.values()}
         for key, owner in component.spaces.items():
             component.members[key] = vars(owner)
-        component.index = {key: index for key, (index, _) in memo.items()}
         if isinstance(pickler, Deep):
             component.members |= {id(obj): obj for obj in pickler.order}
             component.index |= {key: -1 - number for key, number in pickler.numbers.items()}
-        component.ids = {key for key, obj in component.members.items() if self._can_change(obj)}
+        component.ids = self._ids(component.members)
         component.ids.update(pickler.kept_spaces)
-        parts = (buffer_digest(buffer.raw()) for buffer in buffers)
-        component.digest = combine([component.stream, *parts])
 
-    def _can_change(self, obj: Any) -> bool:
-        """Say whether it can be seen which object this is, and what is in it can change."""
-        kind = type(obj)
+    def _ids(self, members: Mapping[int, Any]) -> set[int]:
+        """Return the ids of objects of which each can be told from its equals, and can change."""
+        kinds = {kind: self._kind(kind) for kind in set(map(type, members.values()))}
+        asked = [kind for kind, known in kinds.items() if known is None]
+        found = {key for key, obj in members.items() if kinds[type(obj)]}
+        if asked:
+            found |= {
+                key
+                for key, obj in members.items()
+                if kinds[type(obj)] is None and travels_by_value(obj)
+            }
+        return found - self.met.named.keys()
+
+    def _kind(self, kind: type) -> bool | None:
         known = self._kinds.get(kind, self)
         if known is self:
             known = self._kinds[kind] = self._kind_can_change(kind)
+        return known  # type: ignore[return-value]
+
+    def _can_change(self, obj: Any) -> bool:
+        """Say whether it can be seen which object this is, and what is in it can change."""
+        known = self._kind(type(obj))
         if known is None:
             return travels_by_value(obj)
         return bool(known) and id(obj) not in self.met.named
@@ -278,27 +308,21 @@ _DESCRIPTORS = frozenset((
 ))  # fmt: skip
 
 
+def _may_hold_nan(stream: bytes) -> bool:
+    return (b"G\x7f" in stream or b"G\xff" in stream) and _NAN.search(stream) is not None
+
+
 def _merge(components: list[Component]) -> list[frozenset[str]] | None:
     """Return the groups with those joined that share an object, None where none do."""
-    owner: dict[int, int] = {}
-    parent: list[int] = list(range(len(components)))
-
-    def find(number: int) -> int:
-        while parent[number] != number:
-            parent[number] = parent[parent[number]]
-            number = parent[number]
-        return number
-
-    joined = False
-    for number, component in enumerate(components):
-        for key in component.ids:
-            other = owner.setdefault(key, number)
-            if other != number and find(other) != find(number):
-                parent[find(number)] = find(other)
-                joined = True
-    if not joined:
-        return None
-    groups: dict[int, set[str]] = {}
-    for number, component in enumerate(components):
-        groups.setdefault(find(number), set()).update(component.roots)
-    return list(map(frozenset, groups.values()))
+    groups: list[tuple[frozenset[str], set[int]]] = []
+    seen: set[int] = set()
+    for component in components:
+        roots, ids = component.roots, component.ids
+        if not seen.isdisjoint(ids):
+            shared = [each for each in groups if not each[1].isdisjoint(ids)]
+            groups = [each for each in groups if each[1].isdisjoint(ids)]
+            roots = roots.union(*(each[0] for each in shared))
+            ids = ids.union(*(each[1] for each in shared))
+        groups.append((roots, ids))
+        seen |= ids
+    return None if len(groups) == len(components) else [roots for roots, _ in groups]
