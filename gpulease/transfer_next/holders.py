@@ -38,19 +38,29 @@ def _shows_twice() -> bool:
 _TWICE = _shows_twice()
 
 
-def held(component: Component, known: Counter[int]) -> list[Any]:
+def held(component: Component, known: Counter[int], unheld: dict[frozenset[str], Any]) -> list[Any]:
     """Return objects that something outside holds, with what those go on holding.
 
-    ``known`` counts references from the namespace and from our own tables.
+    ``known`` counts references from the namespace and from our own tables.  ``unheld`` has marks of
+    components of which nothing was held: where content and counts are the same, nothing is now.
     """
     members = component.members
-    inner = _inner_references(component)
-    inner.update(known)
     candidates = [
         key for key, obj in members.items() if key in component.ids or type(obj) in _PASSING
     ]
+    where = component.index
+    candidates.sort(key=lambda key: where.get(key, 0))  # a memo is in no order
     counts = references(members, candidates)
-    pending = [key for key in candidates if counts[key] > inner[key]]
+    mark = component.digest, hash(tuple(counts[key] - known[key] for key in candidates))
+    if unheld.pop(component.roots, None) == mark:
+        unheld[component.roots] = mark
+        return []
+    inner = _inner_references(component)
+    inner.update(known)
+    # Tuples that were packed as others are members by now.
+    unseen = [key for key, obj in members.items() if key not in counts and type(obj) is tuple]
+    counts |= references(members, unseen)
+    pending = [key for key, count in counts.items() if count > inner[key]]
     found: dict[int, Any] = {}
     while pending:
         key = pending.pop()
@@ -63,7 +73,10 @@ def held(component: Component, known: Counter[int]) -> list[Any]:
         further = gc.get_referents(obj) if passes else in_place.keeps(obj)
         pending += [id(each) for each in further if id(each) in members]
         del obj, further
-    return [obj for key, obj in found.items() if key in component.ids]
+    held_here = [obj for key, obj in found.items() if key in component.ids]
+    if not held_here:
+        unheld[component.roots] = mark
+    return held_here
 
 
 def _inner_references(component: Component) -> Counter[int]:

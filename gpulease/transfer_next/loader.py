@@ -144,7 +144,7 @@ def stage(parcel: Parcel, here: Here, bound: Counterparts) -> Staged:
         for oid, pickled in parcel.shells:
             if bound.get(oid) is None:
                 bound.bind(oid, classes.make_shell(*_load(pickled, here)))
-        order = sorted(parcel.components, key=lambda each: not each.roots[0].startswith("c:"))
+        order = sorted(parcel.components, key=lambda each: not any(r[0] == "c" for r in each.roots))
         for component in order:
             _load_component(component, here, staged)
         staged.locked = here.locked

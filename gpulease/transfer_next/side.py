@@ -43,6 +43,8 @@ class Side:
         self._pins: dict[str, Any] = {}
         self._counterparts: dict[str, Any] = {}
         self._away: dict[str, Away] = {}
+        #: Marks of components of which nothing outside held anything.
+        self._unheld: dict[frozenset[str], Any] = {}
         self._pin_prefix, self._pin_count = self.label + token, 0
         self._dirty: set[frozenset[str]] = set()
 
@@ -157,7 +159,7 @@ class Side:
                 raise component.error
         index = component.index
         return PackedComponent(
-            tuple(sorted(component.roots)), component.stream, component.buffers,
+            component.order, component.stream, component.buffers,
             [(index[id(obj)], pin_of[id(obj)]) for obj in objects if id(obj) in index],
             component.filled, component.deep,
         )  # fmt: skip
@@ -196,7 +198,7 @@ class Side:
                 id(value) for oid in classes_of for value in vars(self._classes.get(oid)).values()
             )
             out[component.roots] = (
-                [] if component.error else holders.held(component, known + spaces)
+                [] if component.error else holders.held(component, known + spaces, self._unheld)
             )
         return out
 

@@ -71,6 +71,16 @@ class Preamble:
         self.stream = out.getvalue()
 
 
+@dataclass(frozen=True)
+class Writing:
+    """A pickler at work."""
+
+    pickler: Pickler
+    out: io.BytesIO
+    buffers: list[Any]
+    start: Preamble
+
+
 @dataclass
 class Component:
     """Roots that share something, packed."""
@@ -82,6 +92,10 @@ class Component:
     #: Everything that the pickler met, by ``id``; which of it can change; where it is in the memo.
     members: dict[int, Any] = field(default_factory=dict)
     ids: set[int] = field(default_factory=set)
+    #: The roots as they follow each other in the stream.
+    order: tuple[str, ...] = ()
+    #: While a survey runs, where more roots can be written; None where that cannot be.
+    writes: Writing | None = None
     index: dict[int, int] = field(default_factory=dict)
     #: Dictionaries with names of their own that belong to an object for good: id -> that object.
     spaces: dict[int, Any] = field(default_factory=dict)
@@ -136,7 +150,7 @@ class Survey:
         while True:
             for group in groups:
                 if group not in packed:
-                    packed[group] = self.pack(group)
+                    packed[group] = self._joined(group, packed)
             groups, more = self._more_classes(groups)
             merged = None if more else _merge([packed[group] for group in groups])
             if merged is not None:
@@ -146,6 +160,8 @@ class Survey:
                 break
         self.components = [packed[group] for group in groups]
         self._picklers.clear()
+        for component in self.components:
+            component.writes = None
         self.met.named.clear()
 
     def _first_groups(self) -> list[frozenset[str]]:
@@ -154,6 +170,36 @@ class Survey:
             key = id(value) if self._can_change(value) else -1 - len(same)
             same.setdefault(key, set()).add(root)
         return list(map(frozenset, same.values()))
+
+    def _joined(
+        self, roots: frozenset[str], packed: Mapping[frozenset[str], Component]
+    ) -> Component:
+        """Pack roots together: the small parts are written after the largest, where that can be."""
+        below = [each for each in packed.values() if each.roots < roots]
+        parts = [part for part in below if not any(part.roots < each.roots for each in below)]
+        parts.sort(key=lambda each: (-len(each.index), each.order))
+        if not parts or frozenset().union(*(each.roots for each in parts)) != roots:
+            return self.pack(roots)
+        more = sorted(roots - parts[0].roots)
+        if any(each.writes is None for each in parts) or any(root[0] == "c" for root in more):
+            return self.pack(roots)
+        return self._extended(parts, more) or self.pack(roots)
+
+    def _extended(self, parts: list[Component], more: list[str]) -> Component | None:
+        """Write more roots after those of the first part; None where that gives another stream."""
+        base = parts[0]
+        writes, base.writes = base.writes, None
+        assert writes is not None
+        component = Component(base.roots.union(more), order=(*base.order, *more), writes=writes)
+        component.ids = set().union(*(each.ids for each in parts))
+        component.classes = frozenset().union(*(each.classes for each in parts))
+        try:
+            for root in more:
+                writes.pickler.dump(self.values[root])
+        except Exception:  # noqa: BLE001 - it is packed as a whole then, which says why
+            return None
+        self._note(component, writes, {})
+        return None if component.spaces else component
 
     def _more_classes(self, groups: list[frozenset[str]]) -> tuple[list[frozenset[str]], bool]:
         known = {root[2:] for group in groups for root in group if root[0] == "c"}
@@ -165,7 +211,7 @@ class Survey:
         members = (each for group in groups for each in packed[group].members.values())
         if not self.met.memory.crossing(each for each in members if type(each) in EXPORTERS):
             return False
-        for group in groups:
+        for group in list(packed):
             if any(shows_memory(type(each)) for each in packed[group].members.values()):
                 del packed[group]
         return True
@@ -184,7 +230,8 @@ class Survey:
 
     def pack(self, roots: frozenset[str], pinned: Mapping[str, Any] | None = None) -> Component:
         """Pack roots together; ``pinned`` are objects that the receiver has, with new contents."""
-        component = Component(roots)
+        component = Component(roots, order=tuple(sorted(roots)))
+        pinned = pinned or {}
         classes_before, self.met.met_classes = self.met.met_classes, set()
         try:
             try:
@@ -204,8 +251,7 @@ class Survey:
         self.met.met_classes |= classes_before
         return component
 
-    def _pack(self, component: Component, kind: type[Pickler],
-              pinned: Mapping[str, Any] | None) -> None:  # fmt: skip
+    def _pack(self, component: Component, kind: type[Pickler], pinned: Mapping[str, Any]) -> None:
         out, buffers = io.BytesIO(), list[Any]()
         pickler = kind(out, buffers, self.met)
         self._picklers.append(pickler)
@@ -215,20 +261,20 @@ class Survey:
         pickler.memo = dict(start.memo)
         pickler.spaces = component.spaces
         if isinstance(pickler, Deep):
-            held = map(in_place.content_of, (pinned or {}).values())
+            held = map(in_place.content_of, pinned.values())
             pickler.lay_out([self.values[r] for r in component.roots if r[0] != "c"] + [*held])
             pickler.dump_flat()
             component.deep = len(pickler.order)
-        self._dump(component, pickler, pinned or {})
-        component.stream = start.stream + out.getvalue()
-        component.buffers = buffers
-        self._note(component, pickler, start, pinned or {})
-        parts = (buffer_digest(buffer.raw()) for buffer in buffers)
-        component.digest = combine([component.stream, *parts])
+        self._dump(component, pickler, pinned)
+        writing = Writing(pickler, out, buffers, start)
+        self._note(component, writing, pinned)
+        component.ids = self._ids(component.members)
+        component.ids.update(pickler.kept_spaces)
+        component.writes = writing if kind is Pickler and not pinned else None
 
     def _dump(self, component: Component, pickler: Pickler, pinned: Mapping[str, Any]) -> None:
         """Write the roots, and new contents of what is pinned."""
-        for root in sorted(component.roots):
+        for root in component.order:
             if root[0] == "c":
                 for part in classes.parts_of(self.met.classes.get(root[2:])):
                     pickler.dump(part)
@@ -239,9 +285,13 @@ class Survey:
             pickler.dump(in_place.content_of(obj))
         component.filled = tuple(pinned)
 
-    def _note(self, component: Component, pickler: Pickler, start: Preamble,
-              pinned: Mapping[str, Any]) -> None:  # fmt: skip
-        """Note what was met, and where it is in the stream; only ids are kept of the memo."""
+    def _note(self, component: Component, writing: Writing, pinned: Mapping[str, Any]) -> None:
+        """Note what was written, and what was met; only ids are kept of the memo."""
+        pickler, start = writing.pickler, writing.start
+        component.stream = start.stream + writing.out.getvalue()
+        component.buffers = writing.buffers
+        parts = (buffer_digest(buffer.raw()) for buffer in component.buffers)
+        component.digest = combine([component.stream, *parts])
         memo = pickler.memo.copy()
         component.spaces |= {
             key: owner for key, owner in pickler.kept_spaces.items() if key in memo
@@ -256,8 +306,6 @@ class Survey:
         if isinstance(pickler, Deep):
             component.members |= {id(obj): obj for obj in pickler.order}
             component.index |= {key: -1 - number for key, number in pickler.numbers.items()}
-        component.ids = self._ids(component.members)
-        component.ids.update(pickler.kept_spaces)
 
     def _ids(self, members: Mapping[int, Any]) -> set[int]:
         """Return the ids of objects of which each can be told from its equals, and can change."""
