@@ -14,7 +14,7 @@ from typing import Any
 from gpulease.errors import GPULeaseError
 from gpulease.transfer.values.stays import stayed as stayed_kind
 
-from . import anatomy, classes, in_place, rebuild
+from . import anatomy, classes, in_place, lasting, rebuild
 from .classes import Undo
 from .engine import PackedComponent, Parcel, StageError
 from .tables import Counterparts
@@ -52,6 +52,8 @@ class Here:
         """Return what both sides know by this key."""
         if key in self._known:
             return self._known[key]
+        if key.startswith("rc:"):
+            return lasting.setting(key)
         if key[2:] not in self._pins:
             raise StageError("something that was held here is gone")
         return self._pins[key[2:]]

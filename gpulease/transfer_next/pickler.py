@@ -28,7 +28,7 @@ from gpulease.transfer.values.kinds import caches, faces, unpickled, weak
 from gpulease.transfer.values.stays import files, leaves
 from gpulease.transfer.values.stays import stayed as stayed_kind
 
-from . import anatomy, private, rebuild
+from . import anatomy, lasting, private, rebuild
 from .memory import InFrame, Memory, Whole, reduce_array, reduce_in_frame, reduce_row, reduce_whole
 from .tables import Counterparts
 
@@ -57,7 +57,6 @@ class Met:
         self.class_spaces: dict[int, type] = {}
         #: Objects that are found again by a module and a name.
         self.named: dict[int, Any] = {}
-        self._constants: dict[type, dict[int, tuple[str, str]]] = {}
 
     def class_id(self, cls: type) -> str:
         """Return the id of a class of the notebook, which was met."""
@@ -67,18 +66,10 @@ class Met:
         return oid
 
     def constant(self, obj: Any) -> tuple[str, str] | None:
-        """Return under which name its class's module has an object."""
-        kind = type(obj)
-        known = self._constants.get(kind)
-        if known is None:
-            module = sys.modules.get(kind.__module__)
-            space = {} if module is None or kind.__module__ == "__main__" else dict(vars(module))
-            known = self._constants[kind] = {
-                id(value): (kind.__module__, name)
-                for name, value in space.items()
-                if type(value) is kind
-            }
-        found = known.get(id(obj))
+        """Return where an installed library has an object for good."""
+        found = lasting.instances(type(obj)).get(id(obj))
+        if found is not None and rebuild.constant(*found) is not obj:  # another has that id now
+            return None
         if found is not None:
             self.named[id(obj)] = obj
         return found

@@ -6,6 +6,7 @@ They ask ``CURRENT`` for the side's own objects: its namespace, its classes and 
 from __future__ import annotations
 
 import contextlib
+import operator
 import threading
 import types
 from typing import Any, Protocol
@@ -153,7 +154,7 @@ def free_lock(name: str) -> Any:
 
 def constant(module: str, name: str) -> Any:
     """Return what an installed module has under a name."""
-    return getattr(__import__(module, fromlist=["*"]), name)
+    return operator.attrgetter(name)(__import__(module, fromlist=["*"]))
 
 
 def namespace() -> Any:

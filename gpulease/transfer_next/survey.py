@@ -23,7 +23,7 @@ from gpulease.transfer.refuse import RefusedError
 from gpulease.transfer.values.kinds.hashing import buffer_digest, combine
 from gpulease.transfer.values.names.analysis import SUBCLASSES, code_use
 
-from . import classes, in_place
+from . import classes, in_place, lasting
 from .asked import Asked, Deep
 from .memory import EXPORTERS, InFrame
 from .pickler import Met, Pickler, shows_memory, travels_by_value
@@ -99,6 +99,8 @@ class Component:
     index: dict[int, int] = field(default_factory=dict)
     #: Dictionaries with names of their own that belong to an object for good: id -> that object.
     spaces: dict[int, Any] = field(default_factory=dict)
+    #: Lists of a library's settings that are in it, by key.
+    settings: dict[str, Any] = field(default_factory=dict)
     #: Ids of the classes that it refers to.
     classes: frozenset[str] = frozenset()
     error: RefusedError | None = None
@@ -139,6 +141,7 @@ class Survey:
         self.values = values
         self.known = known
         self._preamble = Preamble(known)
+        self._settings = lasting.settings()
         self._kinds: dict[type, bool | None] = dict.fromkeys(_PLAIN, False)
         self._picklers: list[Any] = []
         self.components: list[Component] = []
@@ -188,9 +191,12 @@ class Survey:
     def _extended(self, parts: list[Component], more: list[str]) -> Component | None:
         """Write more roots after those of the first part; None where that gives another stream."""
         base = parts[0]
+        if any(each.settings.keys() - base.settings.keys() for each in parts):
+            return None
         writes, base.writes = base.writes, None
         assert writes is not None
         component = Component(base.roots.union(more), order=(*base.order, *more), writes=writes)
+        component.settings = base.settings
         component.ids = set().union(*(each.ids for each in parts))
         component.classes = frozenset().union(*(each.classes for each in parts))
         try:
@@ -236,6 +242,10 @@ class Survey:
         try:
             try:
                 self._pack(component, Pickler, pinned)
+                if met := self._settings.keys() & component.members.keys():
+                    found = {self._settings[key]: component.members[key] for key in met}
+                    component.settings = dict(sorted(found.items()))
+                    self._pack(component, Pickler, pinned)
                 if component.spaces or _may_hold_nan(component.stream):
                     self._pack(component, Asked, pinned)
             except RecursionError:
@@ -256,8 +266,9 @@ class Survey:
         pickler = kind(out, buffers, self.met)
         self._picklers.append(pickler)
         start = self._preamble
-        if pinned:
-            start = Preamble({**self.known, **{"p:" + pin: obj for pin, obj in pinned.items()}})
+        if pinned or component.settings:
+            pins = {"p:" + pin: obj for pin, obj in pinned.items()}
+            start = Preamble({**self.known, **component.settings, **pins})
         pickler.memo = dict(start.memo)
         pickler.spaces = component.spaces
         if isinstance(pickler, Deep):

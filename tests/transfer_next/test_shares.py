@@ -107,6 +107,22 @@ def test_a_figure_keeps_what_follows_its_parts(sides):
     run(home, "fig.canvas.draw(); assert plt.figure(fig.number) is fig; plt.close(fig)")
 
 
+def test_one_figure_that_changes_is_the_one_that_travels(sides):
+    pytest.importorskip("matplotlib")
+    home, away = sides
+    run(home, "import matplotlib; matplotlib.use('agg')\nimport matplotlib.pyplot as plt")
+    run(
+        home, "from matplotlib.animation import FuncAnimation\none, a = plt.subplots(); a.plot([1])"
+    )
+    run(home, "two, b = plt.subplots(); line, = b.plot([1]); three, c = plt.subplots()")
+    run(home, "film = FuncAnimation(three, lambda n: [], frames=2); plt.close('all')")
+    assert move(home, away).kept == []
+    run(away, "b.set_title('new')")
+    assert away.changed() == [frozenset({"n:two", "n:b", "n:line"})]
+    move(away, home)
+    run(home, "assert b.get_title() == 'new' and two.axes[0] is b and b.lines[0] is line")
+
+
 def test_a_forest_travels_and_memory_of_a_tree_does_not(sides):
     pytest.importorskip("sklearn")
     home, away = sides

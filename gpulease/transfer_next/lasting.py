@@ -1,0 +1,57 @@
+"""What installed libraries have for good, on both sides: it is named, and never walked into.
+
+Else two figures would share a marker's path or a list of rcParams, and be one component.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from typing import Any
+
+from gpulease.transfer.looks import ask, is_a
+
+#: By class: how many modules there were at the last look, and where instances are found.
+_seen: weakref.WeakKeyDictionary[type, tuple[int, dict[int, tuple[str, str]]]]
+_seen = weakref.WeakKeyDictionary()
+
+
+def instances(kind: type) -> dict[int, tuple[str, str]]:
+    """Return where its own library has instances of a class: id -> module and path there."""
+    count, found = _seen.get(kind, (0, {}))
+    if count != len(sys.modules):
+        found = _look(kind)
+        _seen[kind] = len(sys.modules), found
+    return found
+
+
+def _look(kind: type) -> dict[int, tuple[str, str]]:
+    package = kind.__module__.partition(".")[0]
+    found: dict[int, tuple[str, str]] = {}
+    for name, module in list(sys.modules.items()):
+        space = getattr(module, "__dict__", None)
+        if name.partition(".")[0] != package or package == "__main__" or type(space) is not dict:
+            continue
+        for key, value in list(space.items()):
+            if type(value) is kind:
+                found[id(value)] = name, key
+            elif is_a(value, type) and ask(value, "__module__") == name:
+                for inner, part in list(vars(value).items()):
+                    if type(part) is kind:
+                        found[id(part)] = name, f"{key}.{inner}"
+    return found
+
+
+def settings() -> dict[int, str]:
+    """Return the lists in matplotlib's settings, which artists take as they are: id -> key."""
+    matplotlib = sys.modules.get("matplotlib")
+    if matplotlib is None:
+        return {}
+    items = dict.items(matplotlib.rcParams)
+    return {id(value): f"rc:{key}" for key, value in items if type(value) is list}
+
+
+def setting(key: str) -> Any:
+    """Return the list that ``settings`` gave this key."""
+    rc: Any = __import__("matplotlib").rcParams
+    return dict.__getitem__(rc, key.removeprefix("rc:"))
