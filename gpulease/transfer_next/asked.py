@@ -15,6 +15,7 @@ from gpulease.transfer.refuse import RefusedError
 from . import anatomy, in_place
 from .pickler import KINDS, Pickler, travels_by_value
 
+TOO_DEEP = "objects that hold each other too deeply"
 _FLAT = (list, dict, set)
 
 
@@ -130,7 +131,7 @@ class Deep(Asked):
         if number is None:
             return super().persistent_id(obj)
         if number >= self._written:  # what is made from it may look into it, and it is empty yet
-            raise RefusedError("objects that hold each other too deeply", obj)
+            raise RefusedError(TOO_DEEP, obj)
         return "deep", number
 
 

@@ -24,7 +24,7 @@ from gpulease.transfer.values.kinds.hashing import buffer_digest, combine
 from gpulease.transfer.values.names.analysis import SUBCLASSES, code_use
 
 from . import classes, in_place, lasting
-from .asked import Asked, Deep
+from .asked import TOO_DEEP, Asked, Deep
 from .memory import EXPORTERS, InFrame
 from .pickler import Met, Pickler, shows_memory, travels_by_value
 from .rebuild import seed
@@ -252,6 +252,8 @@ class Survey:
                 self._pack(component, Deep, pinned)
         except RefusedError as error:
             component = Component(roots, error=error)
+        except RecursionError:
+            component = Component(roots, error=RefusedError(TOO_DEEP))
         except Exception as error:  # noqa: BLE001 - a value's own way of being pickled
             kind = type(error).__name__
             component = Component(

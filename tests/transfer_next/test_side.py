@@ -134,7 +134,7 @@ def test_what_was_loaded_can_be_abandoned(sides):
         ("import mmap, numpy as np\nx = np.frombuffer(mmap.mmap(-1, 16))", "memory map"),
         ("import io, numpy as np\nx = np.frombuffer(io.BytesIO(bytes(16)).getbuffer())", "BytesIO"),
         ("import ctypes, numpy as np\nx = np.frombuffer((ctypes.c_double * 3)())", "ctypes array"),
-        ("x = ()\nfor _ in range(60_000): x = (x,)", "recursion"),
+        ("x = ()\nfor _ in range(60_000): x = (x,)", "too deeply"),
     ],
 )
 def test_what_cannot_travel_stays_by_name(sides, made, words):
