@@ -6,22 +6,22 @@ step leaves this side as it was.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from . import in_place, state
 from .classes import Undo
 from .engine import StageError
 from .loader import Staged
+from .roots import Roots
 
 
-def apply(staged: Staged, namespace: dict[str, Any], hidden: Collection[str],
-          pins: Mapping[str, Any]) -> None:  # fmt: skip
+def apply(staged: Staged, roots: Roots, pins: Mapping[str, Any]) -> None:
     """Write everything; raises after it has taken back what it wrote."""
     undo = staged.undo
     # What is replaced lives until the end: it dies after the commit, not within.
-    before = dict(namespace)
-    undo.add(lambda: _restore(namespace, before))
+    before = roots.copy()
+    undo.add(lambda: roots.restore(before))
     try:
         for pin, content in staged.contents.items():
             if not in_place.fill(pins[pin], content, undo):
@@ -30,16 +30,13 @@ def apply(staged: Staged, namespace: dict[str, Any], hidden: Collection[str],
                 )
         for array in staged.locked:
             array.flags.writeable = False
-        _bind(staged, namespace, hidden)
+        _bind(staged, roots)
         _set_state(staged.parcel.state, undo)
+        for step in staged.later:
+            step(undo)
     except BaseException:
         undo.run()
         raise
-
-
-def _restore(namespace: dict[str, Any], before: dict[str, Any]) -> None:
-    namespace.clear()
-    namespace.update(before)
 
 
 def _set_state(new: dict[str, Any], undo: Undo) -> None:
@@ -48,19 +45,10 @@ def _set_state(new: dict[str, Any], undo: Undo) -> None:
     state.apply(new)
 
 
-def _bind(staged: Staged, namespace: dict[str, Any], hidden: Collection[str]) -> None:
+def _bind(staged: Staged, roots: Roots) -> None:
     parcel = staged.parcel
-    names = parcel.names
-    if names is not None:
-        kept = {*names, *parcel.yours, *hidden} - parcel.away.keys()
-        for name in [name for name in namespace if name not in kept]:
-            del namespace[name]
-    for root, value in staged.values.items():
-        if root[0] == "n":
-            namespace[root[2:]] = value
-    if names is not None:
-        here = [name for name in names if name in namespace]
-        wanted = set(here)
-        if [name for name in namespace if name in wanted] != here:
-            for name in here:
-                namespace[name] = namespace.pop(name)
+    if parcel.names is not None:
+        roots.keep_only({*parcel.names, *parcel.yours} - parcel.away.keys())
+    roots.bind({root[2:]: value for root, value in staged.values.items() if root[0] == "n"})
+    if parcel.names is not None:
+        roots.sort(parcel.names)

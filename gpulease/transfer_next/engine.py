@@ -35,6 +35,11 @@ class PackedComponent:
     #: How many empty objects the stream begins with, whose contents follow.
     deep: int = 0
 
+    @property
+    def names(self) -> list[str]:
+        """The variables among the roots."""
+        return [root[2:] for root in self.roots if root[0] == "n"]
+
 
 @dataclass
 class Parcel:
@@ -53,6 +58,8 @@ class Parcel:
     state: dict[str, Any]
     #: What something on the sender's side goes on holding as it was: types, for a note.
     kept: list[str] = field(default_factory=list)
+    #: By roots: ids of the classes that components refer to.
+    classes: dict[frozenset[str], frozenset[str]] = field(default_factory=dict)
     #: Digests by roots, for the sender's own baseline once the receiver has committed.
     digests: dict[frozenset[str], bytes] = field(default_factory=dict)
 
@@ -61,7 +68,10 @@ class Engine(Protocol):
     """One side's namespace; at most ten functions."""
 
     def names(self) -> list[str]:
-        """Return the person's names here, in their order."""
+        """Return the person's names here, in their order, and those of results (``Out[3]``)."""
+
+    def lacking(self, names: Collection[str]) -> set[str]:
+        """Return which of the names that these lead to are not bound here ("*": all of them)."""
 
     def changed(self) -> list[frozenset[str]]:
         """Return the roots of each component that the other side lacks as it is here."""

@@ -14,7 +14,7 @@ from typing import Any
 from gpulease.transfer.libraries import library
 from gpulease.transfer.references import references
 
-from . import anatomy, in_place
+from . import anatomy, in_place, ways
 from .survey import Component
 
 #: Objects that hold others and are no identity of their own: who holds one, holds what is in it.
@@ -46,7 +46,9 @@ def held(component: Component, known: Counter[int], unheld: dict[frozenset[str],
     """
     members = component.members
     candidates = [
-        key for key, obj in members.items() if key in component.ids or type(obj) in _PASSING
+        key
+        for key, obj in members.items()
+        if (key in component.ids and not ways.is_lasting(type(obj))) or type(obj) in _PASSING
     ]
     where = component.index
     candidates.sort(key=lambda key: where.get(key, 0))  # a memo is in no order
@@ -64,7 +66,7 @@ def held(component: Component, known: Counter[int], unheld: dict[frozenset[str],
     found: dict[int, Any] = {}
     while pending:
         key = pending.pop()
-        if key in found:
+        if key in found or ways.is_lasting(type(members[key])):
             continue
         if key in component.spaces:  # it is filled by filling the object that it belongs to
             key = id(component.spaces[key])

@@ -14,7 +14,7 @@ from typing import Any
 
 from gpulease.transfer.libraries import library
 
-from . import anatomy, memory, pickler, rebuild
+from . import anatomy, memory, pickler, rebuild, ways
 from .classes import Undo
 
 _ITERATORS = tuple(
@@ -76,6 +76,8 @@ def keeps(obj: Any) -> list[Any]:
         return list(obj.__closure__ or ())
     np = library("numpy")
     if np is not None and isinstance(obj, np.ndarray) and obj.base is not None:
+        if ways.is_lasting(type(memory.base_of(obj))):
+            return []
         root, exporter = memory.Memory().owner(obj)
         return [root] if exporter is None else [exporter]
     if kind in _ITERATORS:

@@ -7,7 +7,7 @@ import io
 import math
 import pickle
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,12 +27,16 @@ class Staged:
     parcel: Parcel
     undo: Undo
     values: dict[str, Any] = field(default_factory=dict)
+    #: Components that this side cannot open, and why: they are kept as they came.
+    sealed: list[tuple[PackedComponent, str]] = field(default_factory=list)
     #: Contents for pinned objects of this side.
     contents: dict[str, Any] = field(default_factory=dict)
     #: This side's counterparts of the sender's pins.
     counterparts: dict[str, Any] = field(default_factory=dict)
     #: Arrays that become read-only when all is loaded.
     locked: list[Any] = field(default_factory=list)
+    #: What libraries do to objects that are here already, at the end of the commit.
+    later: list[Callable[[Undo], None]] = field(default_factory=list)
 
 
 class Here:
@@ -42,11 +46,14 @@ class Here:
                  tables: tuple[Counterparts, Counterparts, Counterparts],
                  pins: Mapping[str, Any]) -> None:  # fmt: skip
         self.namespace = namespace
-        self._side = side
+        self.side = side
         self._known = known
         self._classes, self._others, self._stays = tables
         self._pins = pins
         self.locked: list[Any] = []
+        #: A library's plan for the commit.
+        self.plans: dict[str, Any] = {}
+        self.later: list[Callable[[Undo], None]] = []
 
     def seed(self, key: str) -> Any:
         """Return what both sides know by this key."""
@@ -77,6 +84,14 @@ class Here:
         """Return a NaN."""
         return self._found(oid, lambda: float("nan"))
 
+    def found(self, oid: str) -> Any:
+        """Return this side's lasting object with this id, None where there is none."""
+        return self._others.get(oid)
+
+    def bind(self, oid: str, obj: Any) -> None:
+        """Let ``oid`` be the id of a lasting object of this side."""
+        self._others.bind(oid, obj)
+
     def _found(self, oid: str, make: Any) -> Any:
         found = self._others.get(oid)
         if found is None:
@@ -88,7 +103,7 @@ class Here:
         """Return an object that stayed: itself, or what stands for it."""
         found = self._stays.get(oid)
         if found is None:
-            gone = oid.startswith(self._side)
+            gone = oid.startswith(self.side)
             found = stayed_kind.Stayed(stayed_kind.Leaf(oid, kind, cls, gone))
             self._stays.bind(oid, found)
         return found
@@ -148,8 +163,11 @@ def stage(parcel: Parcel, here: Here, bound: Counterparts) -> Staged:
                 bound.bind(oid, classes.make_shell(*_load(pickled, here)))
         order = sorted(parcel.components, key=lambda each: not any(r[0] == "c" for r in each.roots))
         for component in order:
-            _load_component(component, here, staged)
-        staged.locked = here.locked
+            try:
+                _load_component(component, here, staged)
+            except _LacksError as lack:
+                staged.sealed.append((component, str(lack)))
+        staged.locked, staged.later = here.locked, here.later
     except BaseException as error:
         staged.undo.run()
         if isinstance(error, StageError) or not isinstance(error, Exception):
@@ -173,26 +191,54 @@ def _load(pickled: bytes, here: Here) -> Any:
     return _Unpickler(io.BytesIO(pickled), [], here).load()
 
 
+class _LacksError(Exception):
+    """A component needs what this side has not."""
+
+
+def _lack(component: PackedComponent, error: Exception) -> str:
+    """Return in words what this side lacks to open a component, "" where it is something else.
+
+    A class of the notebook is needed by others, and what is held here needs its content.
+    """
+    if component.filled or any(root[0] != "n" for root in component.roots):
+        return ""
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        return f"it needs the package {error.name.partition('.')[0]}, which is not installed here"
+    if isinstance(error, AttributeError) and str(error).startswith("Can't get attribute"):
+        return "it needs another version of a package than the one that is installed here"
+    return ""
+
+
 def _load_component(component: PackedComponent, here: Here, staged: Staged) -> None:
     try:
         unpickler = _Unpickler(io.BytesIO(component.stream), component.buffers, here)
-        unpickler.load()  # what both sides know
-        if component.deep:
-            unpickler.load_deep()
-        for root in component.roots:
-            if root[0] == "c":
-                cls = here.class_of(root[2:])
-                classes.apply_methods(cls, unpickler.load(), staged.undo)
-                classes.apply_rest(cls, unpickler.load(), staged.undo)
-            elif root[0] == "n" or not component.filled:
-                staged.values[root] = unpickler.load()
-        for pin in component.filled:
-            staged.contents[pin] = unpickler.load()
-        memo = unpickler.memo.copy()
+        memo = _load_roots(component, unpickler, here, staged)
     except StageError:
         raise
     except Exception as error:
-        names = ", ".join(root[2:] for root in component.roots if root[0] == "n") or "a class"
+        if lack := _lack(component, error):
+            for root in component.roots:
+                staged.values.pop(root, None)
+            raise _LacksError(lack) from error
+        names = ", ".join(component.names) or "a class"
         raise StageError(f"{names}: {_what_failed(error)}") from error
     for index, pin in component.held:
         staged.counterparts[pin] = memo[index] if index >= 0 else unpickler.deep[-1 - index]
+
+
+def _load_roots(component: PackedComponent, unpickler: _Unpickler, here: Here,
+                staged: Staged) -> dict[int, Any]:  # fmt: skip
+    """Load what is in a component; return its objects in the order that the stream has them."""
+    unpickler.load()  # what both sides know
+    if component.deep:
+        unpickler.load_deep()
+    for root in component.roots:
+        if root[0] == "c":
+            cls = here.class_of(root[2:])
+            classes.apply_methods(cls, unpickler.load(), staged.undo)
+            classes.apply_rest(cls, unpickler.load(), staged.undo)
+        elif root[0] == "n" or not component.filled:
+            staged.values[root] = unpickler.load()
+    for pin in component.filled:
+        staged.contents[pin] = unpickler.load()
+    return unpickler.memo.copy()

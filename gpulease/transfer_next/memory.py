@@ -174,6 +174,13 @@ def _bounds(found: Any) -> tuple[int, int]:
     return int(low), int(high)
 
 
+def base_of(found: Any) -> Any:
+    """Return what is under an array and the arrays that it is a view of, None for nothing."""
+    while isinstance(found, _plain()):
+        found = found.base
+    return found
+
+
 def address(found: Any) -> int:
     """Return where an array's first element is."""
     return int(found.__array_interface__["data"][0])

@@ -28,7 +28,7 @@ from gpulease.transfer.values.kinds import caches, faces, unpickled, weak
 from gpulease.transfer.values.stays import files, leaves
 from gpulease.transfer.values.stays import stayed as stayed_kind
 
-from . import anatomy, lasting, private, rebuild
+from . import anatomy, lasting, private, rebuild, ways
 from .memory import InFrame, Memory, Whole, reduce_array, reduce_in_frame, reduce_row, reduce_whole
 from .tables import Counterparts
 
@@ -43,14 +43,19 @@ _WAYS = (
 class Met:
     """What one survey's picklers share: the side's tables, and what was met."""
 
-    def __init__(self, namespace: dict[str, Any], classes: Counterparts, others: Counterparts,
-                 stays: Counterparts) -> None:  # fmt: skip
+    def __init__(self, label: str, namespace: dict[str, Any], classes: Counterparts,
+                 others: Counterparts, stays: Counterparts) -> None:  # fmt: skip
+        self.label = label
         self.namespace = namespace
         self.classes = classes
         #: Markers and type variables.
         self.others = others
         self.stays = stays
         self.memory = Memory()
+        #: What a library's room notes of this survey.
+        self.notes: dict[str, Any] = {}
+        #: Why objects stay, by ``id``, where that is known of the whole survey only.
+        self.refused: dict[int, str] = {}
         #: Classes met since somebody last looked.
         self.met_classes: set[str] = set()
         #: By the id of a class's dictionary: the annotations of 3.14 are functions over it.
@@ -112,6 +117,8 @@ def takes_raw(cls: type) -> bool:
     """Say whether instances are their attributes and the builtin under their class."""
     if anatomy.builtin_under(cls) is None:
         return False
+    if ways.is_raw(cls):
+        return True
     if issubclass(cls, BaseException):
         own: Any = cls.__reduce__
         return (
@@ -121,9 +128,7 @@ def takes_raw(cls: type) -> bool:
         )
     if not anatomy.made_by_python(cls):
         return cls is types.SimpleNamespace
-    if travels_by_value(cls):
-        return True
-    if any(
+    if travels_by_value(cls) or any(
         (base.__module__.partition(".")[0], base.__name__) in _FORGETFUL for base in cls.__mro__
     ):
         return True
@@ -132,13 +137,18 @@ def takes_raw(cls: type) -> bool:
     return all(getattr(cls, way, None) is getattr(base, way, None) for way in _WAYS)
 
 
+def _unknown(_pickler: Any, _obj: Any) -> Any:
+    raise AssertionError
+
+
 class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     """Packs roots; its memo says which objects it met."""
 
     def __init__(self, file: io.BytesIO, buffers: list[Any], met: Met) -> None:
         super().__init__(file, protocol=5, buffer_callback=buffers.append)
         self.met = met
-        self.kinds = dict(KINDS)
+        #: How objects of a class are reduced, None where no table says it.
+        self.kinds: dict[type, ways.Reduce | None] = dict(KINDS)
         self.raw: dict[type, bool] = {}
         #: Ids of dictionaries that belong to an object for good -> that object.
         self.kept_spaces: dict[int, Any] = {}
@@ -152,9 +162,11 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     def reducer_override(self, obj: Any) -> Any:
         """Reduce one object."""
         kind = type(obj)
-        exact = self.kinds.get(kind)
-        if exact is not None:
-            return exact(self, obj)
+        way = self.kinds.get(kind, _unknown)
+        if way is _unknown:
+            way = self.kinds[kind] = ways.of(kind)
+        if way is not None:
+            return way(self, obj)
         if self.is_raw(kind):
             if travels_by_value(kind) and anatomy.is_bare(kind):
                 self.kinds[kind] = Pickler._bare
@@ -167,7 +179,8 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         """Say whether every instance of a class is its attributes and the builtin under it."""
         raw = self.raw.get(kind)
         if raw is None:
-            raw = self.raw[kind] = not issubclass(kind, type) and self._is_plainly_raw(kind)
+            own = issubclass(kind, type) or ways.of(kind) is not None
+            raw = self.raw[kind] = not own and self._is_plainly_raw(kind)
         return raw
 
     def _is_plainly_raw(self, kind: type) -> bool:
@@ -187,7 +200,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
                 return rebuild.constant, found
             if kind.__name__ == "cached_property":
                 return self._other(obj, kind)
-        return self._taken_apart(obj)
+        return self.taken_apart(obj)
 
     def note_space(self, obj: Any) -> None:
         """Note the dictionary of attributes of an object that cannot be given another one."""
@@ -198,7 +211,8 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         """Reduce an instance that is its attributes: most objects are."""
         return rebuild.bare, (type(obj),), anatomy.space_of(obj), None, None, rebuild.fill_bare
 
-    def _taken_apart(self, obj: Any) -> Any:
+    def taken_apart(self, obj: Any) -> Any:
+        """Reduce an object to its attributes and the builtin under its class."""
         self.note_space(obj)
         made_from, state = anatomy.take_apart(obj)
         made = (type(obj), *made_from)
@@ -278,7 +292,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         """Reduce what ``typing.NewType`` made: Python pickles it by its name alone."""
         if obj.__module__ != "__main__":
             return super().reducer_override(obj)
-        return self._taken_apart(obj)
+        return self.taken_apart(obj)
 
     def stood(self, obj: Any) -> Any:
         """Reduce what stands for an object of the other side."""
@@ -322,7 +336,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         np = library("numpy")
         if np is not None:
             if isinstance(obj, np.ndarray):
-                return reduce_array(self.met.memory, obj)
+                return self._array(obj)
             if isinstance(obj, np.void):
                 return reduce_row(self.met.memory, obj)
         if kind.__module__ == "matplotlib.cbook" and kind.__name__ == "CallbackRegistry":
@@ -353,6 +367,12 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
 
     def _own_array(self, owner: Any, array: Any) -> Any:
         return array.copy() if array.base is owner else array
+
+    def _array(self, obj: Any) -> Any:
+        for way in ways.arrays:
+            if (found := way(self, obj)) is not None:
+                return found
+        return reduce_array(self.met.memory, obj)
 
     def _member(self, obj: Any, kind: Any) -> Any:
         if not travels_by_value(kind):

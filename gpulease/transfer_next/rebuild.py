@@ -9,6 +9,7 @@ import contextlib
 import operator
 import threading
 import types
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from . import anatomy
@@ -18,6 +19,10 @@ class Here(Protocol):
     """What a loading side answers."""
 
     namespace: dict[str, Any]
+    side: str
+    #: A library's plan for the commit, and what it does then.
+    plans: dict[str, Any]
+    later: list[Callable[[Any], None]]
 
     def seed(self, key: str) -> Any:
         """Return what both sides know by this key."""
@@ -34,6 +39,12 @@ class Here(Protocol):
     def stayed(self, oid: str, kind: str, cls: Any) -> Any:
         """Return an object that stayed: itself, or what stands for it."""
 
+    def found(self, oid: str) -> Any:
+        """Return this side's lasting object with this id, None where there is none."""
+
+    def bind(self, oid: str, obj: Any) -> None:
+        """Let ``oid`` be the id of a lasting object of this side."""
+
     def lock_later(self, array: Any) -> None:
         """Make an array read-only once all is loaded: others may be views of it."""
 
@@ -45,34 +56,35 @@ class _Current(threading.local):
 CURRENT = _Current()
 
 
-def _here() -> Here:
+def here() -> Here:
+    """Return the side that loads."""
     assert CURRENT.here is not None, "a pickle of ours is loaded by a side only"
     return CURRENT.here
 
 
 def seed(key: str) -> Any:
     """Return what both sides know by this key."""
-    return _here().seed(key)
+    return here().seed(key)
 
 
 def class_of(oid: str) -> Any:
     """Return a class of the notebook."""
-    return _here().class_of(oid)
+    return here().class_of(oid)
 
 
 def marker(oid: str) -> Any:
     """Return an ``object()``."""
-    return _here().marker(oid)
+    return here().marker(oid)
 
 
 def variable(oid: str, *parts: Any) -> Any:
     """Return a type variable of the notebook."""
-    return _here().variable(oid, parts)
+    return here().variable(oid, parts)
 
 
 def stayed(oid: str, kind: str, cls: Any) -> Any:
     """Return an object that stayed, or what stands for it."""
-    return _here().stayed(oid, kind, cls)
+    return here().stayed(oid, kind, cls)
 
 
 def instance(cls: Any, *made_from: Any) -> Any:
@@ -96,7 +108,7 @@ def fill_bare(obj: Any, space: dict[str, Any]) -> None:
 def function(code: types.CodeType, closure: Any, space: Any) -> Any:
     """Return a function over ``space``: its dictionary, a module's name, or the notebook's."""
     if space is None:
-        space = _here().namespace
+        space = here().namespace
     elif type(space) is str:
         space = vars(__import__(space, fromlist=["*"]))
     return types.FunctionType(code, space, code.co_name, None, closure)
@@ -159,7 +171,7 @@ def constant(module: str, name: str) -> Any:
 
 def namespace() -> Any:
     """Return the notebook's namespace."""
-    return _here().namespace
+    return here().namespace
 
 
 # ---- memory
@@ -186,7 +198,7 @@ def array(raw: Any, dtype: Any, shape: Any, strides: Any, writeable: bool) -> An
         own = raw if type(raw) is OwnedBytes else OwnedBytes(raw)
         made = np.ndarray(shape, dtype, buffer=own, strides=strides)
     if not writeable:
-        _here().lock_later(made)
+        here().lock_later(made)
     return made
 
 
@@ -201,7 +213,7 @@ def view(  # noqa: PLR0917 - a pickle passes arguments by position
         memory = (whole if whole.flags.c_contiguous else whole.T).reshape(-1).view("u1")
     made = np.ndarray.__new__(kind, shape, dtype, buffer=memory, offset=offset, strides=strides)
     if not writeable:
-        _here().lock_later(made)
+        here().lock_later(made)
     return made
 
 
@@ -232,7 +244,7 @@ def fill_objects(made: Any, state: tuple[list[Any], bool, Any]) -> None:
         flat[index] = item
     fill_array(made, (space,))
     if not writeable:
-        _here().lock_later(made)
+        here().lock_later(made)
 
 
 def object_view(  # noqa: PLR0917 - as above

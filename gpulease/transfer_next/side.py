@@ -8,32 +8,50 @@ import secrets
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from gpulease.transfer.references import references
+from gpulease.transfer.values.names import path
 
 from . import classes, commit, holders, in_place, loader, state
 from .engine import Away, PackedComponent, Parcel
 from .loader import Staged
 from .pickler import Met, Pickler
+from .roots import Roots, meant
 from .survey import Component, Survey
 from .tables import Counterparts
+
+
+@dataclass(frozen=True)
+class Sealed:
+    """A component that this side cannot open."""
+
+    packed: PackedComponent
+    #: Of the side that has packed it.
+    digest: bytes
+    #: What it refers to, kept alive, by id.
+    classes: Mapping[str, type]
+    reason: str
 
 
 class Side:
     """The second engine (see ``engine.Engine``); not thread safe."""
 
-    def __init__(self, label: str, namespace: dict[str, Any], hidden: Collection[str] = ()) -> None:
+    def __init__(self, label: str, namespace: dict[str, Any], hidden: Collection[str] = (),
+                 results: dict[int, Any] | None = None) -> None:  # fmt: skip
         self.label = label
         self.ns = namespace
-        self._hidden = frozenset(hidden)
+        self._roots = Roots(namespace, hidden, {} if results is None else results)
+        self._classes = Counterparts()
+        self._others = Counterparts()
+        #: What this side cannot open: it goes to the next peer as it came.
+        self._sealed: dict[frozenset[str], Sealed] = {}
         self.forget_peer()
 
     def forget_peer(self) -> None:
         """The other side is new and holds nothing."""
         token = secrets.token_hex(4)
-        self._classes = Counterparts()
-        self._others = Counterparts()
         self._stays = Counterparts(prefix=self.label + token, keeps=True)
         #: What both sides have: digest by roots.
         self._base: dict[frozenset[str], bytes] = {}
@@ -42,7 +60,7 @@ class Side:
         #: My objects that something outside holds here, and my counterparts of the other side's.
         self._pins: dict[str, Any] = {}
         self._counterparts: dict[str, Any] = {}
-        self._away: dict[str, Away] = {}
+        self._away = self._away_as_sealed()
         #: Marks of components of which nothing outside held anything.
         self._unheld: dict[frozenset[str], Any] = {}
         self._pin_prefix, self._pin_count = self.label + token, 0
@@ -52,7 +70,7 @@ class Side:
 
     def names(self) -> list[str]:
         """Return the person's names here, in their order."""
-        return [name for name in self.ns if name not in self._hidden]
+        return list(self._roots.values())
 
     def away(self) -> Mapping[str, Away]:
         """Return the names that are not bound here, and why."""
@@ -64,7 +82,8 @@ class Side:
             return set()
         if "*" in names:
             return set(self._away)
-        queue, found = list(names), set(names)
+        found = meant(names, self._away)
+        queue = list(found)
         by_name = {name: each for each in self._survey().components for name in each.names}
         while queue:
             component = by_name.get(queue.pop())
@@ -87,8 +106,10 @@ class Side:
         return {"namespace": self.ns, "builtins": builtins}
 
     def _survey(self) -> Survey:
-        met = Met(self.ns, self._classes, self._others, self._stays)
-        values = {"n:" + name: self.ns[name] for name in self.names()}
+        met = Met(self.label, self.ns, self._classes, self._others, self._stays)
+        values = {"n:" + name: value for name, value in self._roots.values().items()}
+        for sealed in self._sealed.values():
+            met.met_classes |= sealed.classes.keys()
         survey = Survey(met, values, self._known())
         survey.run({"p:" + pin: obj for pin, obj in self._counterparts.items()})
         return survey
@@ -102,20 +123,23 @@ class Side:
     def pack(self, needed: Collection[str] | None = None, *, hand_over: bool = True) -> Parcel:
         """Pack what changed, or what ``needed`` leads to."""
         with _collector_waits():
-            for name in [name for name in self._away if name in self.ns]:
+            for name in self._away.keys() & self._roots.values().keys():
                 del self._away[name]  # bound here again: this one counts
+            for key in [key for key, each in self._sealed.items() if not self._is_away(each)]:
+                del self._sealed[key]
             survey = self._survey()
             held = self._held(survey)
             return self._pack(survey, held, needed, hand_over)
 
     def _pack(self, survey: Survey, held: dict[frozenset[str], list[Any]],
               needed: Collection[str] | None, hand_over: bool) -> Parcel:  # fmt: skip
-        wanted = None if needed is None else _closure(survey.components, needed)
+        names = self.names()
+        wanted = None if needed is None else _closure(survey.components, meant(needed, names))
         parcel = Parcel(
-            [], [], self.names() if hand_over else None, {}, frozenset(self._away),
+            [], [], names if hand_over else None, {}, frozenset(self._away),
             frozenset(), state.read() if hand_over else {},
         )  # fmt: skip
-        refused = _spread_refusals(survey.components)
+        refused = _spread_refusals(survey.components, self._roots.values())
         met: set[str] = set()
         pin_of = {id(obj): pin for pin, obj in self._pins.items()}
         for component in survey.components:
@@ -141,14 +165,28 @@ class Side:
                 ]
                 parcel.components.append(self._ship(survey, component, objects, pin_of))
                 parcel.digests[key] = component.digest
+                parcel.classes[key] = component.classes
                 met |= component.classes | {r[2:] for r in component.roots if r[0] == "c"}
             else:
                 parcel.away.update(
                     dict.fromkeys(component.names, Away("it is not needed yet", True))
                 )
+        self._pack_sealed(parcel, met)
         parcel.shells = self._shells(survey.met, met)
         parcel.pins = frozenset(self._pins)
         return parcel
+
+    def _is_away(self, sealed: Sealed) -> bool:
+        return any(name in self._away for name in sealed.packed.names)
+
+    def _pack_sealed(self, parcel: Parcel, met: set[str]) -> None:
+        """Pass on to a new peer what this side cannot open; the one that sent it has it."""
+        for key, sealed in self._sealed.items():
+            parcel.digests[key] = sealed.digest
+            if key not in self._base:
+                parcel.yours -= set(sealed.packed.names)
+                parcel.components.insert(0, sealed.packed)
+                met |= sealed.classes.keys()
 
     def _ship(self, survey: Survey, component: Component, objects: list[Any],
               pin_of: dict[int, str]) -> PackedComponent:  # fmt: skip
@@ -186,7 +224,7 @@ class Side:
     def _held(self, survey: Survey) -> dict[frozenset[str], list[Any]]:
         """Return for each component what something outside holds of it."""
         # Only numbers are kept: a list of the objects would hold them.
-        known: Counter[int] = Counter(map(id, self.ns.values()))
+        known: Counter[int] = Counter(map(id, self._roots.held()))
         for table in (survey.values, self._pins, self._counterparts):
             known.update(map(id, table.values()))
         for held_here in (self._stays.values(), self._others.values(), survey.met.memory.holds()):
@@ -227,7 +265,7 @@ class Side:
     def commit(self, staged: Staged) -> None:
         """Put what was loaded in place."""
         with _collector_waits():
-            commit.apply(staged, self.ns, self._hidden, self._pins)
+            commit.apply(staged, self._roots, self._pins)
             self._after(staged)
 
     def _after(self, staged: Staged) -> None:
@@ -247,6 +285,7 @@ class Side:
             }
         self._counterparts.update(staged.counterparts)
         arrived = [_plain(frozenset(each.roots)) for each in parcel.components]
+        self._keep_sealed(staged)
         staged.values.clear()
         staged.contents.clear()
         staged.counterparts.clear()
@@ -257,6 +296,22 @@ class Side:
             if (parcel.names is None or key in known) and key not in arrived
         }
         self._agree(arrived)
+
+    def _keep_sealed(self, staged: Staged) -> None:
+        parcel = staged.parcel
+        arrived = {frozenset(each.roots) for each in parcel.components}
+        if parcel.names is not None:  # what has changed or is gone there is not this any more
+            known = parcel.digests.keys() - arrived
+            self._sealed = {key: each for key, each in self._sealed.items() if key in known}
+        for packed, reason in staged.sealed:
+            key = frozenset(packed.roots)
+            kept = {oid: self._classes.get(oid) for oid in parcel.classes[key]}
+            self._sealed[key] = Sealed(packed, parcel.digests[key], kept, reason)
+        self._away |= self._away_as_sealed()
+
+    def _away_as_sealed(self) -> dict[str, Away]:
+        kept = self._sealed.values()
+        return {name: Away(each.reason, False) for each in kept for name in each.packed.names}
 
     def _agree(self, arrived: list[frozenset[str]]) -> None:
         """Make what arrived the baseline, and give up pins that nothing holds any more."""
@@ -299,14 +354,23 @@ def _closure(components: list[Component], needed: Collection[str]) -> set[frozen
     return found
 
 
-def _spread_refusals(components: list[Component]) -> dict[frozenset[str], str]:
+def _spread_refusals(components: list[Component],
+                     space: Mapping[str, Any]) -> dict[frozenset[str], str]:  # fmt: skip
     """Return why components stay: what is refused in them, or in a class that they are of."""
-    refused = {each.roots: f"{each.error.kind}" for each in components if each.error is not None}
+    refused = {each.roots: _located(each, space) for each in components if each.error is not None}
     bad = {root[2:]: why for roots, why in refused.items() for root in roots if root[0] == "c"}
     for each in components:
         for oid in each.classes & bad.keys():
             refused.setdefault(each.roots, bad[oid])
     return refused
+
+
+def _located(component: Component, space: Mapping[str, Any]) -> str:
+    """Return what is refused in a component, with the way to it."""
+    error = component.error
+    assert error is not None
+    values = {name: space[name] for name in component.names if name in space}
+    return path.located(error.kind, values, error.blocker)
 
 
 @contextmanager

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import decimal
 import random
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
+
+from gpulease.transfer.values.state.on_import import when_imported
+
+from . import ways
 
 
 def _numpy() -> Any:
@@ -27,21 +32,45 @@ def _set_context(state: Any) -> None:
     decimal.setcontext(state)
 
 
+Row = tuple[Callable[[], Any], Callable[[Any], None]]
 #: Name -> how it is read (None: nothing to say), and how it is set.
-_ROWS: dict[str, tuple[Callable[[], Any], Callable[[Any], None]]] = {
+_ROWS: dict[str, Row] = {
     "random": (random.getstate, random.setstate),
     "numpy.random": (_get_numpy, _set_numpy),
     "decimal": (lambda: decimal.getcontext().copy(), _set_context),
 }
 
 
+#: What came for a library that nothing here has imported yet; names begin with the library's.
+_later: dict[str, Any] = {}
+
+
+def enter(rows: Mapping[str, Row]) -> None:
+    """Enter the rows of a library, whose name each of them begins with."""
+    _ROWS.update(rows)
+
+
 def read() -> dict[str, Any]:
     """Return what there is of each row."""
+    ways.open_rooms()
     found = {name: get() for name, (get, _) in _ROWS.items()}
-    return {name: value for name, value in found.items() if value is not None}
+    return _later | {name: value for name, value in found.items() if value is not None}
 
 
 def apply(state: dict[str, Any]) -> None:
-    """Set each row as it is on the other side."""
+    """Set each row as it is on the other side, as soon as its library is imported."""
     for name, value in state.items():
-        _ROWS[name][1](value)
+        if name in _ROWS:
+            _ROWS[name][1](value)
+        elif (library := name.partition(".")[0]) in ways.ROOMS:
+            _later[name] = value
+            when_imported(library, _settle)
+
+
+def _settle() -> None:
+    """Set the rows of a library that a cell has just imported, before it uses it."""
+    for name in {name.partition(".")[0] for name in _later}:
+        with contextlib.suppress(ImportError):  # another library that waits is not here yet
+            ways.open_room(name)
+    for name in _later.keys() & _ROWS.keys():
+        _ROWS[name][1](_later.pop(name))

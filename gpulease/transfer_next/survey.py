@@ -13,7 +13,7 @@ import pickle
 import re
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any
@@ -23,7 +23,7 @@ from gpulease.transfer.refuse import RefusedError
 from gpulease.transfer.values.kinds.hashing import buffer_digest, combine
 from gpulease.transfer.values.names.analysis import SUBCLASSES, code_use
 
-from . import classes, in_place, lasting
+from . import classes, in_place, lasting, ways
 from .asked import TOO_DEEP, Asked, Deep
 from .memory import EXPORTERS, InFrame
 from .pickler import Met, Pickler, shows_memory, travels_by_value
@@ -148,6 +148,7 @@ class Survey:
 
     def run(self, lone: Mapping[str, Any]) -> None:
         """Find all components; ``lone`` are roots where nothing else leads to their object."""
+        ways.open_rooms()
         packed: dict[frozenset[str], Component] = {}
         groups = self._first_groups()
         while True:
@@ -158,7 +159,8 @@ class Survey:
             merged = None if more else _merge([packed[group] for group in groups])
             if merged is not None:
                 groups, more = merged, True
-            more = more or self._cross(groups, packed) or self._add_lone(groups, packed, lone)
+            more = more or self._cross(groups, packed) or self._pack_again(groups, packed)
+            more = more or self._add_lone(groups, packed, lone)
             if not more:
                 break
         self.components = [packed[group] for group in groups]
@@ -222,6 +224,19 @@ class Survey:
                 del packed[group]
         return True
 
+    def _pack_again(self, groups: list[frozenset[str]],
+                    packed: dict[frozenset[str], Component]) -> bool:  # fmt: skip
+        """Pack groups again of which a library found out more since: what shares memory, say."""
+
+        def members() -> Iterator[Any]:
+            return (obj for group in groups for obj in packed[group].members.values())
+
+        stale = set[int]().union(*(look(self.met, members()) for look in ways.after_packing))
+        again = [group for group in groups if not stale.isdisjoint(packed[group].members)]
+        for group in again:
+            del packed[group]
+        return bool(again)
+
     def _add_lone(self, groups: list[frozenset[str]], packed: dict[frozenset[str], Component],
                   lone: Mapping[str, Any]) -> bool:  # fmt: skip
         reached: set[int] = set().union(*(packed[group].ids for group in groups))
@@ -250,6 +265,8 @@ class Survey:
                     self._pack(component, Asked, pinned)
             except RecursionError:
                 self._pack(component, Deep, pinned)
+            for key in self.met.refused.keys() & component.members.keys():
+                raise RefusedError(self.met.refused[key])
         except RefusedError as error:
             component = Component(roots, error=error)
         except RecursionError:
@@ -358,12 +375,11 @@ class Survey:
         np = library("numpy")
         if np is not None and issubclass(kind, np.dtype | np.generic | np.ufunc):
             return bool(issubclass(kind, np.void))
-        if kind.__module__ == "torch" and kind.__name__ in _TORCH:
+        if ways.is_value(kind):
             return False
         return kind.__name__ not in _DESCRIPTORS
 
 
-_TORCH = frozenset(("dtype", "device", "layout", "memory_format", "Size"))
 _DESCRIPTORS = frozenset((
     "getset_descriptor", "method_descriptor", "wrapper_descriptor", "cython_function_or_method",
 ))  # fmt: skip

@@ -12,11 +12,8 @@ from gpulease.transfer_next.engine import StageError
 from gpulease.transfer_next.side import Side
 from tests.transfer.child import Child
 from tests.transfer.companion_main import run
+from tests.transfer.pair import CellError
 from tests.transfer_next import companion_main
-
-
-class CellError(AssertionError):
-    """A cell on the GPU raised; the text is its traceback."""
 
 
 class There:
@@ -94,17 +91,38 @@ class NextPair:
         self.hidden = {*self.ns, "__builtins__"}
         self.by_need = (settings or {}).get("small_bytes") == -1
         self.here = self.there = self.owner = None
+        #: What was said of the last cell.
+        self.last = SimpleNamespace(notes=())
         #: What was kept as it was by something that stayed, since the notebook began.
         self.kept = []
         self.all_kept = Counter()
         self.side = SimpleNamespace(
             away_names=lambda: sorted(self.here.away), explain=self.explain,
             unavailable=SimpleNamespace(lost=()), status=lambda: self.here.away,
+            drain=self._drain, disconnect=self._disconnect,
         )  # fmt: skip
 
     def attach(self):
-        self.here = self.owner = Here(self.ns, self.hidden)
+        if self.here is None:
+            self.here = Here(self.ns, self.hidden)
+        self.here.side.forget_peer()
+        self.owner = self.here
         self.there = There()
+
+    @property
+    def companion(self):
+        return self.there.child
+
+    def _drain(self, _seconds):
+        if self.owner is self.there:
+            self._move(self.there, self.here, None, hand_over=True)
+            self.owner = self.here
+        return SimpleNamespace(done=not self.here.away)
+
+    def _disconnect(self, died):
+        if not died:
+            self._drain(60)
+        self.owner = self.here
 
     def home(self, source):
         self._switch(self.here, self.there, source)
@@ -148,6 +166,7 @@ class NextPair:
         self.close()
         for name in set(self.ns) - self.hidden:
             del self.ns[name]
+        self.here = None
         self.attach()
 
     def close(self):

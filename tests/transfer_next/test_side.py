@@ -5,12 +5,15 @@ Both sides are in this process here: two namespaces, each with classes of its ow
 
 import gc
 import pickle
+import sys
+import types
 
 import pytest
 
-from gpulease.transfer_next import classes, commit, in_place, state
-from gpulease.transfer_next.engine import StageError
+from gpulease.transfer_next import classes, commit, in_place, state, ways
+from gpulease.transfer_next.engine import Engine, StageError
 from gpulease.transfer_next.pickler import Met, Pickler
+from gpulease.transfer_next.side import Side
 from gpulease.verify.picture import picture
 
 NOTEBOOK = """
@@ -52,6 +55,15 @@ def move(start, to, needed=None, *, hand_over=True):
 def look(side, names=None):
     """Return all that can be seen of a side's namespace."""
     return picture(side.ns, side.names() if names is None else names)
+
+
+def test_a_side_is_an_engine_and_no_more(sides):
+    asked, answered = (
+        {name for name, each in vars(kind).items() if callable(each) and name[0] != "_"}
+        for kind in (Engine, Side)
+    )
+    assert asked == answered
+    assert len(asked) <= 10
 
 
 def test_what_has_not_changed_does_not_travel(sides):
@@ -131,6 +143,7 @@ def test_what_was_loaded_can_be_abandoned(sides):
     ("made", "words"),
     [
         ("x = type(iter([]))", "list_iterator"),
+        ("x = {'deep': [1, (memoryview(b'ab'),)]}", "x['deep'][1][0]"),
         ("import mmap, numpy as np\nx = np.frombuffer(mmap.mmap(-1, 16))", "memory map"),
         ("import io, numpy as np\nx = np.frombuffer(io.BytesIO(bytes(16)).getbuffer())", "BytesIO"),
         ("import ctypes, numpy as np\nx = np.frombuffer((ctypes.c_double * 3)())", "ctypes array"),
@@ -146,6 +159,83 @@ def test_what_cannot_travel_stays_by_name(sides, made, words):
     run(away, "n.append(2)")
     move(away, home)
     run(home, "assert n == [1, 2]; x")
+
+
+def test_what_a_side_cannot_open_waits_there_for_the_next_companion(sides, monkeypatch):
+    home, away = sides
+    lib = types.ModuleType("lib")
+    exec("class Engine:\n    def __reduce__(self): return Engine, ()", lib.__dict__)
+    monkeypatch.setitem(sys.modules, "lib", lib)
+
+    def comes_home(start):
+        parcel = start.pack()
+        with monkeypatch.context() as patch:
+            patch.setitem(sys.modules, "lib", None)  # what home cannot import
+            home.commit(home.stage(pickle.loads(pickle.dumps(parcel, protocol=5))))
+        start.acknowledge(parcel)
+
+    run(away, "import lib\nclass C: kept = []\nc = C(); c.e = lib.Engine(); n = [1]; del lib, C")
+    comes_home(away)
+    assert "needs the package lib" in home.away()["c"].reason
+    run(home, "assert n == [1]; n.append(2)")
+    move(home, away)  # the one that made it has it
+    run(away, "assert type(c.e).__name__ == 'Engine' and n == [1, 2]; c.more = 1")
+    comes_home(away)
+    assert set(home.away()) == {"c"}
+    space = {"__name__": "__main__", "__builtins__": __builtins__}
+    following = Side("a", space, hidden=set(space))
+    home.forget_peer()
+    move(home, following)
+    run(following, "assert type(c.e).__name__ == 'Engine' and c.more == 1 and type(c).kept == []")
+    run(following, "c = 5")
+    move(following, home)
+    run(home, "assert c == 5")
+    assert not home.away()
+
+
+def test_objects_of_a_library_whose_room_does_not_open_stay_by_name(sides, monkeypatch):
+    home, away = sides
+    lib = types.ModuleType("lib")
+    exec("class Tensor: pass", lib.__dict__)
+    monkeypatch.setitem(sys.modules, "lib", lib)
+    monkeypatch.setattr(ways, "_closed", {"lib": "gpulease.transfer_next.no_such_room"})
+    monkeypatch.setattr(ways, "_unknown", set())
+    run(
+        home,
+        "import lib\nclass Own(lib.Tensor): pass\nt = [lib.Tensor()]; o = Own(); n = 1; del lib",
+    )
+    move(home, away)
+    assert {name: each.can_come for name, each in away.away().items()} == {"t": False, "o": False}
+    assert "a version that gpulease does not know (t[0])" in away.away()["t"].reason
+    run(away, "assert n == 1 and Own")
+
+
+def test_results_travel_with_what_they_share(sides):
+    results = {"h": {}, "a": {}}
+    home, away = (Side(each.label, each.ns, set(each.ns), results[each.label]) for each in sides)
+    run(home, "l = [1]; n = 2")
+    results["h"].update({1: home.ns["l"], 2: [home.ns["l"]], 3: memoryview(b"ab"), 4: 5})
+    move(home, away)
+    there = results["a"]
+    assert there[1] is away.ns["l"] is there[2][0]
+    assert set(there) == {1, 2, 4}
+    assert "memoryview" in away.away()["Out[3]"].reason
+    assert away.lacking({"_3"}) == {"Out[3]"}
+    assert not away.lacking({"n", "_not_a_result"})
+    there[1].append(2)
+    del there[4]
+    there[5] = there[1]
+    move(away, home)
+    here = results["h"]
+    assert here[1] is home.ns["l"] is here[2][0] is here[5]
+    assert here[1] == [1, 2]
+    assert set(here) == {1, 2, 3, 5}
+    here[1].append(3)
+    move(home, away, {"n"})
+    assert away.lacking({"_1", "n"}) >= {"Out[1]", "Out[2]"}
+    move(home, away, away.lacking({"_"}) - {"Out[3]"}, hand_over=False)
+    assert there[1] == [1, 2, 3]
+    assert there[1] is away.ns["l"]
 
 
 def test_what_no_cell_needs_comes_when_one_does(sides):

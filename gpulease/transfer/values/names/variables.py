@@ -24,13 +24,18 @@ _COMPILED = re.compile(
 )
 
 
+def is_of_compiled_code(name: str) -> bool:
+    """Say whether ``torch.compile`` has put a name into the namespace."""
+    return (name[:2] == "__" or "_c" in name) and _COMPILED.match(name) is not None
+
+
 def is_user_name(name: str, hidden: Collection[str] = ()) -> bool:
     """Say whether a name may travel."""
     if name in _OWN or name in hidden:
         return False
     if name[:1] == "_" and (_NUMBERED.match(name) or _DUNDER.match(name)):
         return False
-    return not ((name[:2] == "__" or "_c" in name) and _COMPILED.match(name))
+    return not is_of_compiled_code(name)
 
 
 def user_names(ns: dict[str, Any], hidden: Collection[str]) -> list[str]:

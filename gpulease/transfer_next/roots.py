@@ -1,0 +1,83 @@
+"""What a notebook's values hang on: its variables, and the results that ``Out`` keeps."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable
+from typing import Any
+
+from gpulease.transfer.values.names.variables import is_of_compiled_code
+
+_RESULT = re.compile(r"Out\[(\d+)\]")
+#: What a cell may write to get at any result.
+_LEADS_TO_RESULTS = re.compile(r"Out|_oh|_{1,3}|_\d+")
+
+
+class Roots:
+    """Values by name, in the notebook's order; a result's name is ``Out[3]``."""
+
+    def __init__(self, namespace: dict[str, Any], hidden: Collection[str],
+                 results: dict[int, Any]) -> None:  # fmt: skip
+        self._namespace = namespace
+        self._hidden = frozenset(hidden)
+        self._results = results
+
+    def values(self) -> dict[str, Any]:
+        """Return all values by name."""
+        space = self._namespace.items()
+        found = {
+            name: value
+            for name, value in space
+            if name not in self._hidden and not is_of_compiled_code(name)
+        }
+        return found | {f"Out[{number}]": value for number, value in self._results.items()}
+
+    def held(self) -> list[Any]:
+        """Return what the notebook's own dictionaries hold."""
+        return [*self._namespace.values(), *self._results.values()]
+
+    def bind(self, values: dict[str, Any]) -> None:
+        """Give names their values."""
+        for name, value in values.items():
+            result = _RESULT.fullmatch(name)
+            if result is None:
+                self._namespace[name] = value
+            else:
+                self._results[int(result[1])] = value
+
+    def keep_only(self, names: Collection[str]) -> None:
+        """Delete what is none of these."""
+        for name in self.values().keys() - names:
+            result = _RESULT.fullmatch(name)
+            if result is None:
+                del self._namespace[name]
+            else:
+                del self._results[int(result[1])]
+
+    def sort(self, names: Iterable[str]) -> None:
+        """Put the variables in this order."""
+        here = [name for name in names if name in self._namespace]
+        wanted = set(here)
+        if [name for name in self._namespace if name in wanted] != here:
+            for name in here:
+                self._namespace[name] = self._namespace.pop(name)
+
+    def copy(self) -> tuple[dict[str, Any], dict[int, Any]]:
+        """Return what ``restore`` takes."""
+        return dict(self._namespace), dict(self._results)
+
+    def restore(self, before: tuple[dict[str, Any], dict[int, Any]]) -> None:
+        """Put everything back."""
+        names, results = before
+        self._namespace.clear()
+        self._namespace.update(names)
+        self._results.clear()
+        self._results.update(results)
+
+
+def meant(names: Iterable[str], known: Iterable[str]) -> set[str]:
+    """Return the names with those of the ``known`` results, where a cell may get at these."""
+    found = set(names)
+    if any(map(_LEADS_TO_RESULTS.fullmatch, found)):
+        found |= {name for name in known if _RESULT.fullmatch(name)}
+    return found

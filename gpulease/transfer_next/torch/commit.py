@@ -1,0 +1,192 @@
+"""Carries out what loading planned: bytes into storages, then what tensors are beside them.
+
+Bytes that are right already are left alone.  A tensor's version becomes the other side's number, so
+that a live graph over it runs backward if and only if nobody has written to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+
+#: Bytes compared at once.  A device needs room for them, and for as many answers.
+_PART = 16 * 2**20
+#: Tensor, what it is to show (None: as it does) and with which bits, its class, whether it is to
+#: require gradients (None for both: as it is), its version.
+Face = tuple[torch.Tensor, torch.Tensor | None, Any, Any, bool | None, int | None]
+
+
+@dataclass
+class Plan:
+    """What a commit does to storages and tensors."""
+
+    bind: Callable[[str, Any], None]
+    writes: list[tuple[torch.UntypedStorage, Any]] = field(default_factory=list)
+    faces: list[Face] = field(default_factory=list)
+    contents: dict[int, tuple[torch.Tensor, dict[str, Any]]] = field(default_factory=dict)
+    generators: list[tuple[torch.Generator, bytes]] = field(default_factory=list)
+    #: Id, the new object, and the one that had the id.
+    binds: list[tuple[str, Any, Any]] = field(default_factory=list)
+
+    def apply(self, undo: Any) -> None:
+        """Write everything; what was there before is noted first."""
+        with torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
+            for storage, data in self.writes:
+                held = bytearray(data) if memoryview(data).readonly else data
+                undo.add(partial(swap, storage, held))
+                swap(storage, held)
+            for face in self.faces:
+                _shape(undo, face)
+            filled = {id(face[0]): face[0] for face in self.faces}
+            filled.update((key, tensor) for key, (tensor, _) in self.contents.items())
+            for key, tensor in filled.items():
+                content = self.contents[key][1] if key in self.contents else {}
+                undo.add(partial(_fill, tensor, _copied(tensor)))
+                _fill(tensor, content)
+            for generator, state in self.generators:
+                undo.add(partial(generator.set_state, generator.get_state()))
+                generator.set_state(torch.frombuffer(bytearray(state), dtype=torch.uint8))
+            for oid, made, live in self.binds:
+                undo.add(partial(self.bind, oid, live))
+                self.bind(oid, made)
+            _raise_versions(self.faces)
+
+
+def _shape(undo: Any, face: Face) -> None:
+    """Let a tensor show what it shows on the other side, as a tensor of the same class."""
+    live, shows, bits, kind, requires_grad, _ = face
+    if requires_grad is None:
+        return
+    if live.grad_fn is not None:
+        live.detach_()
+    if shows is not None:
+        undo.add(partial(_show, live, live.detach(), _bits(live)))
+        _show(live, shows, bits)
+    if type(live) is not kind:
+        undo.add(partial(setattr, live, "__class__", type(live)))
+        live.__class__ = kind
+    if live.requires_grad is not requires_grad:
+        undo.add(partial(setattr, live, "requires_grad", live.requires_grad))
+        live.requires_grad = requires_grad
+
+
+def _show(tensor: torch.Tensor, shows: torch.Tensor, bits: Any) -> None:
+    tensor.data = shows
+    if bits:  # they are lost with the data
+        torch._C._set_tensor_metadata(tensor, bits)
+
+
+def _bits(tensor: torch.Tensor) -> dict[str, bool] | None:
+    found = {"conj": tensor.is_conj(), "neg": tensor.is_neg()}
+    return {name: True for name, bit in found.items() if bit} or None
+
+
+def _raise_versions(faces: list[Face]) -> None:
+    for tensor, *_, version in faces:
+        if version is not None and not tensor.is_inference():
+            missing = version - tensor._version
+            if missing > 0:
+                torch.autograd.graph.increment_version([tensor] * missing)
+
+
+def _content(tensor: torch.Tensor) -> dict[str, Any]:
+    """Return what a tensor is beside its memory."""
+    out: dict[str, Any] = {}
+    if tensor.is_leaf:
+        if tensor.grad is not None:
+            out["grad"] = tensor.grad
+        if tensor._backward_hooks:
+            out["hooks"] = tensor._backward_hooks
+        if post := tensor._post_accumulate_grad_hooks:
+            out["post"] = post
+    elif tensor.retains_grad:
+        if tensor.grad is not None:
+            out["grad"] = tensor.grad
+        out["retain"] = True
+    if tensor.__dict__:
+        out["attributes"] = tensor.__dict__
+    return out
+
+
+def _copied(tensor: torch.Tensor) -> dict[str, Any]:
+    return {k: dict(v) if k == "attributes" else v for k, v in _content(tensor).items()}
+
+
+def content(tensor: torch.Tensor) -> dict[str, Any] | None:
+    """Return what is put into the tensor of the other side, None where that is nothing."""
+    return _content(tensor) or None
+
+
+def _fill(tensor: torch.Tensor, content: dict[str, Any]) -> None:
+    """Give a tensor gradient, hooks and attributes, and take away those that it has no more."""
+    if content.get("retain"):
+        tensor.retain_grad()
+    if tensor.is_leaf or tensor.retains_grad:
+        grad = content.get("grad")
+        if tensor.grad is not grad:
+            set_grad(tensor, grad)
+    if tensor.is_leaf:
+        _set_hooks(tensor, "_backward_hooks", content.get("hooks"))
+        _set_hooks(tensor, "_post_accumulate_grad_hooks", content.get("post"))
+    attributes = content.get("attributes", {})
+    if tensor.__dict__ is not attributes and (tensor.__dict__ or attributes):
+        attributes = dict(attributes)
+        tensor.__dict__.clear()
+        tensor.__dict__.update(attributes)
+
+
+def _set_hooks(tensor: torch.Tensor, name: str, hooks: Any) -> None:
+    if getattr(tensor, name) is not hooks and (hooks or getattr(tensor, name)):
+        setattr(tensor, name, hooks)
+
+
+def set_grad(tensor: torch.Tensor, grad: torch.Tensor | None) -> None:
+    """Give a leaf its gradient, also one that an assignment refuses and a backward left there."""
+    if grad is None or grad.layout is tensor.layout or tensor.layout is torch.strided:
+        tensor.grad = grad
+        return
+    tensor.grad = None
+    with torch.enable_grad():
+        torch.autograd.backward([tensor], [grad])
+
+
+# ---- bytes
+
+
+def flat(storage: torch.UntypedStorage) -> torch.Tensor:
+    """Return a storage's bytes as a tensor that nobody else holds."""
+    out = torch.empty(0, dtype=torch.uint8, device=storage.device)
+    return out.set_(storage, 0, (storage.nbytes(),), (1,))
+
+
+def write(storage: torch.UntypedStorage, data: Any) -> None:
+    """Put bytes into a new storage."""
+    if storage.nbytes():
+        held = bytearray(data) if memoryview(data).readonly else data
+        flat(storage).copy_(torch.frombuffer(held, dtype=torch.uint8))
+
+
+def swap(storage: torch.UntypedStorage, data: Any) -> None:
+    """Put bytes into a storage where it has others; what it had is in ``data`` then, if it can be.
+
+    So nothing is needed beside the two to take it back.
+    """
+    size = storage.nbytes()
+    if not size:
+        return
+    if memoryview(data).readonly:
+        data = bytearray(data)
+    for here, there in zip(
+        flat(storage).split(_PART),
+        torch.frombuffer(data, dtype=torch.uint8).split(_PART),
+        strict=True,
+    ):
+        new = there.to(here.device)
+        if not torch.equal(here, new):
+            old = here.cpu() if here.device.type != "cpu" else here.clone()
+            here.copy_(new)
+            there.copy_(old)

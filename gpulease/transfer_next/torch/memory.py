@@ -1,0 +1,243 @@
+"""Storages on their way out: which memory tensors and arrays show, and what stands for it."""
+
+from __future__ import annotations
+
+import array
+import ctypes
+import operator
+import pickle
+import weakref
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from gpulease.transfer.arrays import byte_bounds
+from gpulease.transfer.frameworks.torch import devices
+from gpulease.transfer.libraries import library
+from gpulease.transfer.refuse import RefusedError
+
+from . import loading, sharing
+from .graphs import Reached
+
+#: Smaller storages travel inside the pickle, as bytes.
+_SMALL = 64 * 2**10
+_EXPORTERS = (bytearray, array.array)
+_Span = tuple[int, int, Any]
+
+Row = tuple[Any, int, tuple[int, ...], tuple[int, ...]]
+
+
+@dataclass
+class Met:
+    """What one survey met of torch."""
+
+    #: Storage by its address in C++, and the tensors over it by ``id``.
+    storages: dict[int, torch.UntypedStorage] = field(default_factory=dict)
+    faces: dict[int, dict[int, torch.Tensor]] = field(default_factory=dict)
+    #: Arrays that own memory, by ``id``, and buffers that arrays or tensors may be over.
+    arrays: dict[int, Any] = field(default_factory=dict)
+    #: For a storage inside the memory of another one: that one, and where.
+    inside: dict[int, tuple[torch.UntypedStorage, int]] = field(default_factory=dict)
+    #: For an array over the memory of a storage, by ``id`` of the array that owns it: the storage.
+    under: dict[int, torch.UntypedStorage] = field(default_factory=dict)
+    #: Tensors that share the count of writes with another one: that one, and whether it is a view.
+    shared: dict[int, tuple[torch.Tensor, bool]] = field(default_factory=dict)
+    reached: Reached = field(default_factory=Reached)
+    anchors: dict[tuple[str, int], Any] = field(default_factory=dict)
+    _looked: dict[int, int] = field(default_factory=dict)
+
+    def note(self, tensor: torch.Tensor) -> tuple[torch.UntypedStorage, Row]:
+        """Return ``place`` of a tensor, and count it among those that show its memory."""
+        self.faces.setdefault(tensor.untyped_storage()._cdata, {})[id(tensor)] = tensor
+        return self.place(tensor)
+
+    def place(self, tensor: torch.Tensor) -> tuple[torch.UntypedStorage, Row]:
+        """Return the storage that stands for a tensor's memory, and how the tensor lies in it."""
+        storage = tensor.untyped_storage()
+        key = storage._cdata
+        self.storages[key] = storage
+        offset = tensor.storage_offset()
+        if key in self.inside:
+            storage, shift = self.inside[key]
+            step, rest = divmod(shift, tensor.element_size())
+            if rest:
+                raise RefusedError(
+                    "tensors over parts of one memory that do not fit each other's elements"
+                )
+            offset += step
+        return storage, (tensor.dtype, offset, tuple(tensor.size()), tensor.stride())
+
+    def look(self, met: Any, members: Iterator[Any]) -> set[int]:
+        """Find out what shares memory or counts; return the ids of what is reduced otherwise now.
+
+        The rest is left alone: it was packed as what it is.
+        """
+        stale = self._find_shared_memory(members, met.refused)
+        for key, faces in self.faces.items():
+            if len(faces) > self._looked.get(key, 1):
+                self._looked[key] = len(faces)
+                found = sharing.find(list(faces.values()), met.others.id_of)
+                stale |= {each for each in found if each not in self.shared}
+                self.shared |= found
+        return stale
+
+    # ---- memory that more than one shows
+
+    def _find_shared_memory(self, members: Iterator[Any], refused: dict[int, str]) -> set[int]:
+        spans: list[_Span] = []
+        for key, storage in self.storages.items():
+            if storage.device.type == "cpu" and storage.nbytes() and key not in self.inside:
+                low = storage.data_ptr()
+                spans.append((low, low + storage.nbytes(), storage))
+        if not spans:
+            return set()
+        for key, owner in self.arrays.items():
+            if key not in self.under:
+                spans.append((*byte_bounds(owner), owner))
+        spans += [(*_span(each), each) for each in members if type(each) in _EXPORTERS and each]
+        spans.sort(key=operator.itemgetter(0, 1))
+        stale: set[int] = set()
+        for run in _runs(spans):
+            try:
+                stale |= self._join(run)
+            except RefusedError as error:
+                new = {id(each) for _, _, each in run} - refused.keys()
+                refused.update(dict.fromkeys(new, error.kind))
+                stale |= new
+        return stale
+
+    def _join(self, run: list[_Span]) -> set[int]:
+        """Have one storage stand for memory that several show, one of them a storage."""
+        storages = [(low, high, s) for low, high, s in run if isinstance(s, torch.UntypedStorage)]
+        if len(run) < 2 or not storages:
+            return set()
+        buffer = next((each for _, _, each in run if type(each) in _EXPORTERS), None)
+        if buffer is not None:
+            raise RefusedError(f"memory that a tensor and a {type(buffer).__name__} share")
+        low, high = run[0][0], max(each[1] for each in run)
+        whole = next((s for start, end, s in storages if (start, end) == (low, high)), None)
+        if whole is None:
+            owner = next((a for start, end, a in run if (start, end) == (low, high)), None)
+            if owner is None:
+                raise RefusedError("tensors that show parts of one memory, and none all of it")
+            whole = _storage_over(owner, [s for _, _, s in storages])
+            self.storages[whole._cdata] = whole
+        stale = set()
+        for start, _, each in run:
+            if not isinstance(each, torch.UntypedStorage):
+                self.under[id(each)] = whole
+                stale.add(id(each))
+            elif each is not whole:
+                self.inside[each._cdata] = (whole, start - low)
+                stale.add(id(each))
+        return stale
+
+
+def _runs(spans: list[_Span]) -> Iterator[list[_Span]]:
+    """Yield the spans that lie over each other, of sorted ones."""
+    run: list[_Span] = []
+    end = 0
+    for each in spans:
+        if run and each[0] >= end:
+            yield run
+            run = []
+        end = max(each[1], end) if run else each[1]
+        run.append(each)
+    yield run
+
+
+def _span(buffer: Any) -> tuple[int, int]:
+    view = memoryview(buffer)
+    low = ctypes.addressof(ctypes.c_char.from_buffer(buffer))
+    return low, low + view.nbytes
+
+
+#: Storage -> one over all of the memory of which it shows a part, which an array owns.
+_wholes: Any = weakref.WeakKeyDictionary()
+
+
+def _storage_over(owner: Any, parts: list[torch.UntypedStorage]) -> torch.UntypedStorage:
+    """Return a storage over the memory of an array, the same as long as there are tensors on it."""
+    known = next((_wholes[part] for part in parts if part in _wholes), None)
+    if known is None:
+        if not owner.flags.forc:
+            raise RefusedError("a tensor over an array with gaps")
+        low, high = byte_bounds(owner)
+        raw = (ctypes.c_ubyte * (high - low)).from_address(low)
+        raw._gpulease_keep = owner  # type: ignore[attr-defined]
+        known = torch.frombuffer(raw, dtype=torch.uint8).untyped_storage()
+    for part in parts:
+        _wholes[part] = known
+    return known
+
+
+def of(pickler: Any) -> Met:
+    """Return what this survey met."""
+    found: Met | None = pickler.met.notes.get("torch")
+    if found is None:
+        found = pickler.met.notes["torch"] = Met()
+    return found
+
+
+def look(met: Any, members: Iterator[Any]) -> set[int]:
+    """See ``ways.after_packing``."""
+    own = met.notes.get("torch")
+    return set() if own is None else own.look(met, members)
+
+
+def reduce_storage(pickler: Any, storage: torch.UntypedStorage) -> Any:
+    """Reduce a storage to its bytes, and the device on which it belongs."""
+    own = of(pickler)
+    own.storages[storage._cdata] = storage
+    if storage._cdata in own.inside:
+        raise RefusedError("a storage over a part of other memory")
+    oid, size = pickler.met.others.id_of(storage), storage.nbytes()
+    if storage.device.type == "meta":
+        return loading.meta_memory, (oid, size)
+    return loading.memory, (oid, size, devices.tag_of(storage), bytes_of(storage))
+
+
+def bytes_of(storage: torch.UntypedStorage) -> Any:
+    """Return what is in a storage: bytes, or a buffer where that would be large."""
+    size = storage.nbytes()
+    if storage.device.type != "cpu":
+        storage = storage.cpu()
+    if size < _SMALL:
+        return ctypes.string_at(storage.data_ptr(), size)
+    raw = (ctypes.c_ubyte * size).from_address(storage.data_ptr())
+    raw._gpulease_keep = storage
+    return pickle.PickleBuffer(memoryview(raw).cast("B"))
+
+
+# ---- arrays
+
+
+def reduce_array(pickler: Any, found: Any) -> Any:
+    """Reduce an array over the memory of a storage; None for another one."""
+    np = library("numpy")
+    if not found.size or found.dtype.hasobject:
+        return None
+    own = of(pickler)
+    root, base = found, found.base
+    while isinstance(base, np.ndarray):
+        root, base = base, base.base
+    if isinstance(base, torch.Tensor):
+        storage = base.untyped_storage()
+        if storage._cdata in own.inside:
+            storage = own.inside[storage._cdata][0]
+    elif id(root) in own.under:
+        storage = own.under[id(root)]
+    else:
+        if base is None or type(base) in _EXPORTERS:
+            own.arrays[id(root)] = root
+        return None
+    pickler.met.memory.owns(root, *byte_bounds(root))
+    offset = found.__array_interface__["data"][0] - storage.data_ptr()
+    flags = found.flags.writeable
+    made = storage, type(found), found.dtype, found.shape, found.strides, offset, flags
+    space = getattr(found, "__dict__", None)
+    if type(found) is np.ndarray or space is None:
+        return loading.array, made
+    return loading.array, made, (space,), None, None, loading.fill_array

@@ -1,0 +1,105 @@
+"""What libraries enter for their own classes: how an object is taken apart and put together.
+
+Each library has a room, a module that is imported once the library is.  It enters two functions a
+kind: one takes an object apart and names the other one, which puts it together on the other side.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from gpulease.transfer.libraries import whole_library
+from gpulease.transfer.refuse import RefusedError
+
+#: Library -> the module that enters what is its own here.
+ROOMS = {"torch": "gpulease.transfer_next.torch"}
+
+#: Takes the pickler and an object; returns what ``reducer_override`` may return.
+Reduce = Callable[[Any, Any], Any]
+
+log = logging.getLogger(__name__)
+_closed = dict(ROOMS)
+#: Libraries of which the room does not open.
+_unknown: set[str] = set()
+_by_class: dict[type, Reduce] = {}
+_lasting: list[type] = []
+_raw: list[Callable[[type], bool]] = []
+_values: set[type] = set()
+#: The way of each class that was asked for.
+_known: weakref.WeakKeyDictionary[type, Reduce | None] = weakref.WeakKeyDictionary()
+
+
+#: Asked for each array: what shows it, where its memory is the library's.
+arrays: list[Reduce] = []
+#: Called with what a survey met and all its objects, once it is packed; return the ids of those
+#: that are reduced in another way from now on.
+after_packing: list[Callable[[Any, Iterator[Any]], set[int]]] = []
+
+
+def enter(
+    by_class: Mapping[type, Reduce],
+    *,
+    raw: Callable[[type], bool],
+    lasting: Iterable[type] = (),
+    values: Iterable[type] = (),
+) -> None:
+    """Enter the kinds of a library; a subclass has the way of its nearest base.
+
+    Objects of classes that ``raw`` is said of are their attributes.  Of each object of a
+    ``lasting`` class there is one on each side for good, and what is in it is written into it.
+    Which of several equal ``values`` a name has cannot be seen.
+    """
+    _by_class.update(by_class)
+    _raw.append(raw)
+    _lasting.extend(lasting)
+    _values.update(values)
+    _known.clear()
+
+
+def open_rooms() -> None:
+    """Import the rooms of all libraries that are imported by now."""
+    for name in [name for name in _closed if whole_library(name) is not None]:
+        open_room(name)
+
+
+def open_room(name: str) -> None:
+    """Import the room of a library that is imported; its objects stay where that fails."""
+    if name in _closed:
+        try:
+            importlib.import_module(_closed.pop(name))
+        except Exception:
+            log.exception("the room of %s does not open", name)
+            _unknown.add(name)
+            _known.clear()
+
+
+def of(kind: type) -> Reduce | None:
+    """Return the way of a class, None where no library has entered one."""
+    if kind not in _known:
+        packages = {str(base.__module__).partition(".")[0] for base in kind.__mro__}
+        found = next((_by_class[base] for base in kind.__mro__ if base in _by_class), None)
+        _known[kind] = found if packages.isdisjoint(_unknown) else _refuse
+    return _known[kind]
+
+
+def _refuse(_pickler: Any, obj: Any) -> Any:
+    raise RefusedError("an object of a library in a version that gpulease does not know", obj)
+
+
+def is_raw(kind: type) -> bool:
+    """Say whether objects of a class are their attributes, whatever it says of pickling."""
+    return any(says(kind) for says in _raw)
+
+
+def is_lasting(kind: type) -> bool:
+    """Say whether each side has one object for good of each of a class."""
+    return bool(_lasting) and issubclass(kind, tuple(_lasting))
+
+
+def is_value(kind: type) -> bool:
+    """Say whether equal objects of a class are as good as the same one."""
+    return kind in _values
