@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from random import Random
 
-from gpulease.policy.calendar import Calendar, Occurrence
+from gpulease.policy.calendar.occurrences import Calendar, Occurrence
 from gpulease.policy.calendar.reservation import Reservation, Window
 from gpulease.policy.model import (
     Device,

@@ -14,7 +14,7 @@ from babel.messages.catalog import Catalog
 from babel.messages.extract import extract_from_dir
 from babel.messages.pofile import read_po, write_po
 
-from gpulease.policy.explanation import admin_words, audited, part_words, reasons, refusals
+from gpulease.policy.explanation import catalogue, explain, reasons
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "gpulease"
@@ -77,11 +77,12 @@ TABLES = {
         reasons.CAUSES,
         reasons.PROGRESS,
     ),
-    "policy/explanation/part_words.py": tuple(part_words.OF_PARTS.values()),
-    "policy/explanation/audited.py": ({code: (said,) for code, said in audited.AUDITED.items()},),
-    "policy/explanation/admin_words.py": (admin_words.ALERTS, admin_words.ADMIN_STEPS),
-    "policy/explanation/refusals.py": (
-        {code: words for code, words in refusals.REFUSALS.items() if code not in ELSEWHERE},
+    "policy/explanation/explain.py": tuple(explain.OF_PARTS.values()),
+    "policy/explanation/catalogue.py": (
+        {code: (said,) for code, said in catalogue.AUDITED.items()},
+        catalogue.ALERTS,
+        catalogue.ADMIN_STEPS,
+        {code: words for code, words in catalogue.REFUSALS.items() if code not in ELSEWHERE},
     ),
 }
 

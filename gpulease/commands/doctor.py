@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     from gpulease.providers.kubernetes.checkup.findings import Result
     from gpulease.service.settings.application import GPULeaseService
-    from gpulease.service.settings.further_hubs import FurtherHub
     from gpulease.service.settings.kubernetes import KubernetesSettings
+    from gpulease.service.settings.reading import FurtherHub
 
 #: Seconds by which two clocks may differ before times on pages confuse.
 _CLOCK_MAX = 5.0
@@ -215,7 +215,7 @@ def _read_hubs(
 ) -> tuple[Sequence[FurtherHub], list[Result]]:
     """Return the further hubs that the configuration names, and what is wrong with what it says."""
     from gpulease.providers.kubernetes.checkup.findings import Result
-    from gpulease.service.settings.further_hubs import read_hubs
+    from gpulease.service.settings.reading import read_hubs
 
     prefix = environment.get("JUPYTERHUB_SERVICE_PREFIX") or "/services/gpulease/"
     try:

@@ -14,8 +14,8 @@ from pathlib import Path
 from gpulease.commands.service_client import client_of
 from gpulease.errors import GPULeaseError
 from gpulease.policy import document
-from gpulease.policy.document.difference import differences
-from gpulease.policy.explanation.audience import audience
+from gpulease.policy.consequences import audience
+from gpulease.policy.document.edit import differences
 from gpulease.policy.model import PolicyDocument
 from gpulease.terminal import say
 

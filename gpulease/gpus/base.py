@@ -1,7 +1,7 @@
 """The probe port: what a GPU says of itself.
 
 Owns the shape of a device's inventory and of a utilisation sample, and the rule that an error is a
-gap, never a zero.  Refuses to judge: verdicts are ``policy.evidence.idleness``'s.
+gap, never a zero.  Refuses to judge: verdicts are ``policy.idleness``'s.
 """
 
 from __future__ import annotations

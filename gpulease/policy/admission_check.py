@@ -12,9 +12,8 @@ from datetime import datetime
 from difflib import get_close_matches
 
 from gpulease.errors import GPULeaseError
-from gpulease.policy import batch, budgets, capacity, gpu_fractions, lifecycle, limits, needs, queue
-from gpulease.policy.capacity import growth
-from gpulease.policy.capacity.fitting import room, suits
+from gpulease.policy import budgets, capacity, fitting, gpu_fractions, lifecycle, limits, queue
+from gpulease.policy.fitting import room, suits
 from gpulease.policy.gpu_fractions import Ask
 from gpulease.policy.model import EndReason, GPUClass, Lease, LeaseState, Snapshot
 from gpulease.policy.pods import QueueEngine
@@ -87,7 +86,7 @@ def check(ask: Ask, snapshot: Snapshot) -> None:
 def _serves(lease: Lease, gpu_class: GPUClass, ask: Ask) -> bool:
     """Whether a lease is what is asked for, be it by a fall-back of it."""
     right_class = gpu_class.name in (lease.gpu_class, lease.asked_class)
-    same_needs = str(needs.parse(ask.needs)) in ("", lease.needs)
+    same_needs = str(fitting.parse_needs(ask.needs)) in ("", lease.needs)
     enough = max(lease.count, lease.asked_count) >= ask.count and same_needs
     same_nodes = ask.nodes in (1, lease.nodes)
     return right_class and enough and same_nodes and ask.project in (None, lease.project)
@@ -187,7 +186,7 @@ def _checked(ask: Ask, snapshot: Snapshot) -> GPUClass:
     others = [queue.class_of(policy, name) for name in gpu_class.fallback]
     pools = [gpu_class.pool, *(other.pool for other in others if other is not None)]
     sizes = capacity.pool_sizes(snapshot)
-    there = max(growth.most(snapshot, pool, sizes[pool]) for pool in pools)
+    there = max(capacity.most_devices(snapshot, pool, sizes[pool]) for pool in pools)
     if snapshot.capacity_known and there < ask.count:
         if gpu_class.parts:
             raise gpu_fractions.no_card(gpu_class)
@@ -262,10 +261,14 @@ def _check_nodes(ask: Ask, gpu_class: GPUClass, snapshot: Snapshot) -> None:
 def _check_needs(ask: Ask, gpu_class: GPUClass, snapshot: Snapshot, pools: list[str]) -> None:
     """Refuse needs that cannot be read, or that no machine here can ever meet."""
     try:
-        wanted = str(needs.parse(ask.needs))
+        wanted = str(fitting.parse_needs(ask.needs))
     except ValueError as error:
         raise GPULeaseError(
-            "bad_needs", str(error), next_step=needs.FORM, numbers={"needs": ask.needs}, status=422
+            "bad_needs",
+            str(error),
+            next_step=fitting.NEEDS_FORM,
+            numbers={"needs": ask.needs},
+            status=422,
         ) from None
     # Of what a node that is not there yet would have nothing is known.
     grows = snapshot.grows and any(pool in snapshot.policy.elastic for pool in pools)
@@ -326,7 +329,7 @@ def _can_be_called_back(lease: Lease, snapshot: Snapshot) -> bool:
         request.id == lease.nominated_for
         or (
             queue.pool_of(snapshot, request) == pool
-            and not batch.stands_back(request, snapshot)
+            and not queue.stands_back(request, snapshot)
             and limits.kept_waiting(request, snapshot.now, bounds) is None
         )
         for request in queue.waiting(snapshot)
@@ -388,7 +391,7 @@ def _new(
         wanted=ask.wanted,
         in_quota_only=ask.in_quota_only,
         batch=ask.batch,
-        needs=str(needs.parse(ask.needs)),
+        needs=str(fitting.parse_needs(ask.needs)),
         nodes=ask.nodes,
         min_count=ask.min_count if ask.min_count is not None and ask.min_count < ask.count else 0,
         card_parts=gpu_class.card_parts,

@@ -15,14 +15,23 @@ from decimal import Decimal
 from functools import cached_property
 from typing import Annotated, Any, NamedTuple
 
-from gpulease.policy.actions import (
+from gpulease.policy.calendar.reservation import ReservationTerms, Window
+from gpulease.policy.catalog import Device, Elastic, GPUClass, Pool, TimeOuts
+from gpulease.policy.forms import One, Section, Span
+from gpulease.policy.projects import Projects
+from gpulease.policy.states import (
     Action,
     Activate,
     Alert,
     Bind,
     Clear,
+    ClickRuns,
+    DevicesBy,
     Drain,
     End,
+    EndReason,
+    EvidenceLevel,
+    LeaseState,
     Nominate,
     Progress,
     Requeue,
@@ -31,21 +40,10 @@ from gpulease.policy.actions import (
     SetBack,
     Shape,
     Start,
-    Wait,
-    Warn,
-)
-from gpulease.policy.calendar.reservation import ReservationTerms, Window
-from gpulease.policy.catalog import Device, Elastic, GPUClass, Pool, TimeOuts
-from gpulease.policy.forms import One, Section, Span
-from gpulease.policy.projects import Projects
-from gpulease.policy.states import (
-    ClickRuns,
-    DevicesBy,
-    EndReason,
-    EvidenceLevel,
-    LeaseState,
     Verdict,
+    Wait,
     WaitReason,
+    Warn,
 )
 from gpulease.texts import Said
 
@@ -171,7 +169,7 @@ class Lease:
     project: str = ""
     wanted: float | None = None
     in_quota_only: bool = False
-    needs: str = ""  # what it demands of each device beyond the class: ``policy.needs``
+    needs: str = ""  # what it demands of each device beyond the class: ``policy.fitting``
     nodes: int = 1  # into so many equal parts its devices are divided, in their order
     min_count: int = 0  # with so few devices it can live as well; 0 is all or nothing
     asked_count: int = 0  # what was asked for, where it has fewer; 0 is ``count``

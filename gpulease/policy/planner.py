@@ -12,11 +12,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from gpulease.policy import queue
-from gpulease.policy.admission import Admission, admit, came_free, holds
+from gpulease.policy.admission import admit
 from gpulease.policy.health import reactions, reshaped_too_late, stuck, unoffered
 from gpulease.policy.limits import Limits
 from gpulease.policy.model import Action, Alert, End, Lease, Requeue, Snapshot
-from gpulease.policy.reclaim import Doubts, decide, nominations
+from gpulease.policy.reclaim.leaving import decide
+from gpulease.policy.reclaim.preemption_targets import Doubts, nominations
+from gpulease.policy.remaining_capacity import Admission, came_free, holds
 
 Planner = Callable[[Snapshot], list[Action]]
 

@@ -13,8 +13,8 @@ from datetime import datetime
 from typing import Protocol
 
 from gpulease.gpus.base import GPUInfo, Sample
+from gpulease.policy.capacity import ReadyPods
 from gpulease.policy.model import Bound, Device, GPUClass, Lease, Observed
-from gpulease.policy.warm import Standing
 from gpulease.protocol import GrantView, ToSupervisor
 from gpulease.protocol.agents import AgentBatch
 from gpulease.protocol.reports import Activity
@@ -97,7 +97,7 @@ class WarmPods(Protocol):
     def lost(self, pod: str, tell: Told) -> None:
         """Called when its channel is over."""
 
-    def keep(self, standing: Standing, devices: Sequence[Device]) -> None:
+    def keep(self, standing: ReadyPods, devices: Sequence[Device]) -> None:
         """Called after each plan: make what is lacking, let go what is too much or in the way.
 
         Args:

@@ -1,5 +1,5 @@
-"""The lease service: REST and events, pages, the reconcile loop, metrics.
+"""The lease service: REST and events, pages, the control loop, metrics.
 
-Owns the order observe, plan, store the intent, perform.  Refuses to decide (``policy``) and to
-know how leases run (``providers``).
+Its order is: observe, plan, store the intent, perform.  ``policy`` decides, and ``providers`` know
+how leases run.
 """

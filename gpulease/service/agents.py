@@ -1,7 +1,7 @@
 """Where node agents post: proved by their token, believed for their own node, taken once.
 
-Owns the check of a post, the recognition of repeats and of a clock that is off, and when each node
-was heard last.  Refuses to understand what a batch says: the provider does.
+A post is checked here, a repeat and a clock that is off are recognised, and it is known when each
+node was heard last.  The provider understands what a batch says.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The lease service's process: its ordered start and end.
 
-Owns which parts there are and in which order they come and go.  It runs as the hub's managed
-service or on its own with the same ``JUPYTERHUB_*`` environment.  It starts where no GPU, no driver
-and no companion is, and ``health`` says so.
+It runs as the hub's managed service or on its own with the same ``JUPYTERHUB_*`` environment.  It
+starts where no GPU, no driver and no companion is, and ``health`` says so.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from collections.abc import Sequence
 from gpulease.errors import GPULeaseError
 from gpulease.private_files import UMASK
 from gpulease.service import logs
-from gpulease.service.listening import allow_files
+from gpulease.service.rate_limit import allow_files
 from gpulease.service.run import RunningService
 from gpulease.service.settings.application import GPULeaseService
 from gpulease.service.settings.options import Options

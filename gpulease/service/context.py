@@ -1,7 +1,6 @@
 """What the application is made of, as the handlers find it.
 
-Owns nothing but the list, and the two sentences that need all parts: health, and what a
-supervisor's activity feeds.
+Two sentences that need all parts stand here too: health, and what a supervisor's activity feeds.
 """
 
 from __future__ import annotations
@@ -26,15 +25,13 @@ if TYPE_CHECKING:
     from gpulease.service.control_loop.whatif import WhatIf
     from gpulease.service.hubs.hubs import Hubs
     from gpulease.service.leases.commands import LeaseCommands
-    from gpulease.service.leases.environments import Environments
     from gpulease.service.leases.events import Events
     from gpulease.service.leases.history import History
-    from gpulease.service.leases.servers import Servers
-    from gpulease.service.leases.usage import Usage
+    from gpulease.service.leases.servers import Environments, Servers
+    from gpulease.service.leases.usage import Usage, WarmTime
     from gpulease.service.leases.views import Views
-    from gpulease.service.leases.warm_time import WarmTime
     from gpulease.service.metrics import Metrics
-    from gpulease.service.notices.messages import Messages
+    from gpulease.service.notices import Messages
     from gpulease.service.rate_limit import Bounds
     from gpulease.service.reservations.commands import Reservations
     from gpulease.service.reservations.watch import ReservationWatch

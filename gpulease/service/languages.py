@@ -21,7 +21,7 @@ from babel.messages.pofile import read_po
 from tornado.httputil import HTTPServerRequest
 
 from gpulease.errors import GPULeaseError
-from gpulease.policy.explanation.refusals import REFUSALS
+from gpulease.policy.explanation.catalogue import REFUSALS
 from gpulease.texts import Text, told
 
 LOCALE = Path(__file__).parent / "locale"

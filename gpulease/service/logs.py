@@ -1,6 +1,6 @@
 """Structured logs: one line an event, JSON, with lease, server and reference ids.
 
-Owns the line's shape and the rule that no credential leaves the process.  Pass ids as
+No credential leaves the process in a line.  Pass ids as
 ``extra={"lease": ..., "server": ..., "ref": ...}``.
 """
 

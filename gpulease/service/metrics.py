@@ -1,7 +1,7 @@
 """What Prometheus reads at ``/metrics``.
 
-Owns names, units and labels.  Labels are classes, states and reason codes, never a user, a server
-or a lease: those would make a series of each person and each click.
+Labels are classes, states and reason codes, never a user, a server or a lease: those would make a
+series of each person and each click.
 """
 
 from __future__ import annotations

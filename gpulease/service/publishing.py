@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from gpulease.policy import budgets
 from gpulease.policy.model import Lease, Snapshot
-from gpulease.service.leases import standing
-from gpulease.service.leases.details import newest
+from gpulease.service.leases import views
+from gpulease.service.leases.views import newest
 from gpulease.store import Change
 
 if TYPE_CHECKING:
@@ -74,8 +74,8 @@ async def publish(services: Services, snapshot: Snapshot) -> None:
     )
     services.metrics.show_devices(services.views.uses(snapshot))
     services.metrics.show_standing(
-        standing.silences(snapshot),
-        standing.overdue(snapshot),
+        views.silences(snapshot),
+        views.overdue(snapshot),
         [
             *(alert.reason for alert in services.loop.alerts),
             *(["policy_file"] if services.policies.problem else []),

@@ -1,7 +1,7 @@
 """One running lease service: its parts, put together in order and taken apart in reverse.
 
-Owns construction, the background tasks and what happens when the store says that another service
-took over.  Refuses to read options from anywhere: ``app`` does.
+Here are the background tasks too, and what happens when the store says that another service took
+over.  ``app`` reads the options.
 """
 
 from __future__ import annotations
@@ -25,40 +25,40 @@ from gpulease.providers.local import LocalProvider
 from gpulease.service import publishing
 from gpulease.service.agents import Agents
 from gpulease.service.context import Services
+from gpulease.service.control_loop.deciding import last_spread
 from gpulease.service.control_loop.evidence import Watch
 from gpulease.service.control_loop.incidents import Incidents
 from gpulease.service.control_loop.ledger import Ledger
-from gpulease.service.control_loop.plans import last_spread
 from gpulease.service.control_loop.policies import Policies
 from gpulease.service.control_loop.reconcile import Reconciler
 from gpulease.service.control_loop.whatif import WhatIf
-from gpulease.service.hub_router import first_log_in, front
 from gpulease.service.hubs.api import HubAPI
 from gpulease.service.hubs.auth import ServiceOAuth
 from gpulease.service.hubs.hubs import Hubs
 from gpulease.service.leases.commands import LeaseCommands
-from gpulease.service.leases.environments import Environments
 from gpulease.service.leases.events import Events
 from gpulease.service.leases.history import History
-from gpulease.service.leases.servers import Servers
-from gpulease.service.leases.usage import Usage
+from gpulease.service.leases.servers import Environments, Servers
+from gpulease.service.leases.usage import Usage, WarmTime
 from gpulease.service.leases.views import Views
-from gpulease.service.leases.warm_time import WarmTime
-from gpulease.service.listening import Listener
 from gpulease.service.metrics import Metrics
-from gpulease.service.notices.messages import Messages
-from gpulease.service.notices.notify import Notifier, channels
-from gpulease.service.rate_limit import Bounds
+from gpulease.service.notices import Messages, Notifier, channels
+from gpulease.service.rate_limit import Bounds, Listener
 from gpulease.service.reservations.commands import Reservations
 from gpulease.service.reservations.watch import ReservationWatch
 from gpulease.service.rest.answering import BODY_MAX
 from gpulease.service.retention import Retention
-from gpulease.service.routes import figures
+from gpulease.service.routes import figures, first_log_in, front
 from gpulease.service.runs.commands import Runs
-from gpulease.service.runs.records import RunRecords
-from gpulease.service.settings.further_hubs import one_token_each
-from gpulease.service.settings.keyfile import default_path
-from gpulease.service.settings.options import Options, choose_probe, first_time_outs, secret_of
+from gpulease.service.runs.servers import RunRecords
+from gpulease.service.settings.options import (
+    Options,
+    choose_probe,
+    first_time_outs,
+    key_path,
+    secret_of,
+)
+from gpulease.service.settings.reading import one_token_each
 from gpulease.service.supervisors.supervisor_connections import SupervisorConnections
 from gpulease.service.workers import Workers
 from gpulease.store import Change, Store, upgrade
@@ -154,7 +154,7 @@ class RunningService:
 
     def _open_store(self) -> Store:
         options = self._options
-        beside = default_path(options.database_url)
+        beside = key_path(options.database_url)
         if options.cluster is None:  # a pod's volume may be open: nobody else is there
             require_closed_folder(options.key_file or beside)
             if options.database_url.startswith("sqlite"):

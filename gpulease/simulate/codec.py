@@ -7,7 +7,7 @@ from datetime import datetime
 from math import inf, isfinite
 from typing import Any
 
-from gpulease.policy.calendar import codec as calendar
+from gpulease.policy.calendar import reservation as calendar
 from gpulease.policy.model import Device
 from gpulease.simulate.trace import Burst, Session, Trace
 

@@ -1,6 +1,6 @@
 """The evidence of a simulated lease, worked out instead of sampled.
 
-``policy.evidence.idleness`` judges samples of each second; here it is known when the GPU was used,
+``policy.idleness`` judges samples of each second; here it is known when the GPU was used,
 and the same counters follow from that.  A test compares the two.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 
-from gpulease.policy.evidence.idleness import WINDOW
+from gpulease.policy.idleness import WINDOW
 from gpulease.policy.model import Evidence, Lease, TimeOuts, Verdict
 from gpulease.simulate.clock import Clock
 from gpulease.simulate.people import Person, Phase

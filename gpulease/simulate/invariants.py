@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from gpulease.policy import budgets, capacity, lifecycle
-from gpulease.policy.capacity.fitting import suits
-from gpulease.policy.fairness.standing import TAKEN
+from gpulease.policy.fairness import TAKEN
+from gpulease.policy.fitting import suits
 from gpulease.policy.health import adding_max
 from gpulease.policy.model import (
     Action,

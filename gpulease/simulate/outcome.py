@@ -13,7 +13,7 @@ from statistics import median
 from typing import Any
 
 from gpulease.policy import lifecycle
-from gpulease.policy.capacity.growth import waits_for_node
+from gpulease.policy.capacity import waits_for_node
 from gpulease.policy.explanation.forecast import EndedWait
 from gpulease.policy.model import (
     Action,

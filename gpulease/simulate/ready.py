@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from datetime import datetime, time, timedelta
 from zoneinfo import ZoneInfo
 
-from gpulease.policy import warm
-from gpulease.policy.calendar.local_time import instant, wall_clock
+from gpulease.policy import capacity
+from gpulease.policy.calendar.occurrences import instant, wall_clock
 from gpulease.policy.catalog import Warm
 from gpulease.policy.model import Lease, PolicyDocument, Snapshot
 from gpulease.simulate.clock import Clock
@@ -41,7 +41,7 @@ class Ready:
 
     def stand(self, snapshot: Snapshot) -> None:
         """Have as many as the policy wants now: the youngest go first."""
-        standing = warm.standing(snapshot) if self._wanted else None
+        standing = capacity.ready_pods(snapshot) if self._wanted else None
         if standing is None:
             return
         for name, pods in self._pods.items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from gpulease.policy.explanation.refusals import REFUSALS
+from gpulease.policy.explanation.catalogue import REFUSALS
 from gpulease.simulate.outcome import Expected, Outcome, Waits
 
 #: By figure, the least and the most by which a policy differs from another.

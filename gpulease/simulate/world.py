@@ -14,12 +14,11 @@ from datetime import timedelta
 from math import inf
 from statistics import median
 
-from gpulease.policy import admission_check, lifecycle
+from gpulease.policy import admission_check, capacity, lifecycle
 from gpulease.policy.budgets import Accounts, use_of
-from gpulease.policy.capacity import cards
-from gpulease.policy.capacity.growth import waits_for_node
-from gpulease.policy.evidence.idleness import WINDOW
+from gpulease.policy.capacity import waits_for_node
 from gpulease.policy.explanation.forecast import ExpectedWaits
+from gpulease.policy.idleness import WINDOW
 from gpulease.policy.model import (
     Action,
     Alert,
@@ -62,7 +61,7 @@ def replay(
     Raises:
         BrokenPromise: the planner did what it must never do.
     """
-    there = tuple(cards.divided(map(_unused, devices), policy.parts))
+    there = tuple(capacity.with_parts(map(_unused, devices), policy.parts))
     return _World(trace, policy, there, assumed).run(name)
 
 

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from gpulease.errors import GPULeaseError
-from gpulease.policy.calendar import codec
+from gpulease.policy.calendar import reservation
 from gpulease.policy.calendar.reservation import Reservation
 from gpulease.store.models import ReservationEventRow, ReservationRow
 
@@ -29,7 +29,7 @@ class ReservationEvent:
 def read(session: Session) -> list[Reservation]:
     """Return every reservation, cancelled ones too, oldest first."""
     query = sa.select(ReservationRow.record).order_by(ReservationRow.created, ReservationRow.id)
-    return [codec.from_json(record) for record in session.scalars(query)]
+    return [reservation.from_json(record) for record in session.scalars(query)]
 
 
 def save(session: Session, before: Reservation | None, after: Reservation) -> None:
@@ -45,7 +45,7 @@ def save(session: Session, before: Reservation | None, after: Reservation) -> No
         row = ReservationRow(id=after.id, created=after.created)
         session.add(row)
     row.version, row.group_name, row.name = after.version, after.group, after.name
-    row.cancelled, row.record = after.cancelled, codec.to_json(after)
+    row.cancelled, row.record = after.cancelled, reservation.to_json(after)
     session.flush()
 
 

@@ -13,7 +13,7 @@ import pytest
 from gpulease import cli
 from gpulease.policy import document
 from gpulease.policy.model import EndReason, Lease, LeaseState, Verdict, Wait
-from gpulease.service.control_loop.plans import Plans
+from gpulease.service.control_loop.deciding import Plans
 from gpulease.store import Change, Store, VerdictChange, upgrade
 from tests.policy.build import request, snapshot
 from tests.simulate.build import policy

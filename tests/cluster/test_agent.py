@@ -43,7 +43,7 @@ from gpulease.providers.kubernetes.provider import KubernetesProvider
 from gpulease.service.agents import Agents
 from gpulease.service.control_loop.evidence import Watch
 from gpulease.service.metrics import Metrics
-from gpulease.service.rest.agents import AgentBatches
+from gpulease.service.rest.site import AgentBatches
 from testcluster import agents
 from testcluster.api import Object
 from testcluster.cluster import Cluster

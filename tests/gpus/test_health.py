@@ -11,7 +11,7 @@ from gpulease.gpus.agent.health import EVENTS, Event, Health, Listener
 from gpulease.gpus.agent.incidents import Incidents
 from gpulease.gpus.driver import Library
 from gpulease.gpus.reading import DeviceReading, Reader
-from gpulease.policy.evidence.quarantine import APPLICATION_XIDS, KINDS
+from gpulease.policy.quarantine import APPLICATION_XIDS, KINDS
 from tests.gpus.stand_in import Driver
 from tests.gpus.test_nvml import FIRST, SECOND
 from tests.helpers import wait_for

@@ -15,7 +15,7 @@ import pytest
 
 from gpulease.gpus.agent.incidents import Fault
 from gpulease.gpus.agent.ledger import Ledger
-from gpulease.policy.evidence.quarantine import Incident
+from gpulease.policy.quarantine import Incident
 
 NOW = datetime(2026, 5, 4, tzinfo=UTC)
 

@@ -8,13 +8,14 @@ from posixpath import normpath
 
 import pytest
 
-from gpulease.service.pages import guide
+from gpulease.service.pages import frames
 from gpulease.service.pages.frames import FRAMES
 from tests.pages.stage import Stage
 from tests.pages.test_frames import fetch
 
 PAGES = sorted(
-    str(file.relative_to(guide.folder()).with_suffix("")) for file in guide.folder().rglob("*.md")
+    str(file.relative_to(frames.guide_folder()).with_suffix(""))
+    for file in frames.guide_folder().rglob("*.md")
 )
 
 ROOT = Path(__file__).parents[2]
@@ -45,7 +46,7 @@ class Read(HTMLParser):
 
 
 def reading(name: str) -> Read:
-    page = guide.page(name)
+    page = frames.guide_page(name)
     assert page is not None, name
     assert page.title
     return Read(page.markup)
@@ -57,7 +58,7 @@ def beside(name: str, path: str) -> str:
 
 @pytest.mark.parametrize("name", PAGES)
 def test_each_page_leads_to_what_is_there(name: str) -> None:
-    assert re.fullmatch(guide.NAME, name)
+    assert re.fullmatch(frames.GUIDE_PAGE, name)
     found = reading(name)
     pictures = found.pictures + [link for link in found.links if link.endswith(".png")]
     for link in found.links:
@@ -70,8 +71,8 @@ def test_each_page_leads_to_what_is_there(name: str) -> None:
         assert not anchor or anchor in reading(other).anchors, link
     for picture in pictures:
         where = beside(name, picture)
-        assert re.fullmatch(guide.PICTURE, where)
-        assert (guide.folder() / where).is_file()
+        assert re.fullmatch(frames.GUIDE_PICTURE, where)
+        assert (frames.guide_folder() / where).is_file()
 
 
 def test_each_page_that_a_text_of_the_product_names_is_there() -> None:
@@ -92,14 +93,14 @@ def test_each_page_that_a_text_of_the_product_names_is_there() -> None:
 
 def test_headings_of_one_name_are_two_places() -> None:
     taken: set[str] = set()
-    names = [guide._anchor(heading, taken) for heading in ("What `it` costs", "What it costs")]
+    names = [frames._anchor(heading, taken) for heading in ("What `it` costs", "What it costs")]
     assert names == ["what-it-costs", "what-it-costs_1"]
 
 
 @pytest.mark.parametrize("frame", FRAMES, ids=lambda frame: frame.path)
 def test_who_is_logged_in_reads_the_page_that_help_leads_to(stage: Stage, frame) -> None:
     status, headers, text = fetch(stage, f"guide/{frame.guide}")
-    page = guide.page(frame.guide.removesuffix(".html"))
+    page = frames.guide_page(frame.guide.removesuffix(".html"))
     assert page is not None
     assert (status, headers["Content-Type"]) == (200, "text/html; charset=utf-8")
     assert "script-src 'self';" in headers["Content-Security-Policy"]
@@ -114,6 +115,6 @@ def test_jupyterlab_is_led_to_the_page_for_students(stage: Stage) -> None:
 def test_a_picture_is_given_and_nothing_else_that_lies_there(stage: Stage) -> None:
     with urllib.request.urlopen(f"{stage.url}guide/images/admin.png", timeout=20) as response:
         assert response.headers["Content-Type"] == "image/png"
-        assert response.read() == (guide.folder() / "images" / "admin.png").read_bytes()
+        assert response.read() == (frames.guide_folder() / "images" / "admin.png").read_bytes()
     for path in ("guide/student.md", "guide/nothing.html", "guide/images/../student.md"):
         assert fetch(stage, path)[0] == 404

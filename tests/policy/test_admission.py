@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpulease.policy import lifecycle
-from gpulease.policy.admission.holds import GATHER_TURN, gathers
 from gpulease.policy.explanation import forecast
 from gpulease.policy.model import Bound, Device, End, EndReason, LeaseState, Start, Wait
 from gpulease.policy.planner import plan
+from gpulease.policy.remaining_capacity import GATHER_TURN, gathers
 from tests.policy.build import (
     NOW,
     OUTS,

@@ -11,7 +11,7 @@ from itertools import product
 
 import pytest
 
-from gpulease.policy.evidence.idleness import ActivitySample, DeviceSample, advance, begin
+from gpulease.policy.idleness import ActivitySample, DeviceSample, advance, begin
 from gpulease.policy.model import Evidence, TimeOuts, Verdict
 from tests.policy.build import NOW, at
 

@@ -3,8 +3,7 @@
 import pytest
 
 from gpulease.policy import document
-from gpulease.policy.consequences import at_once
-from gpulease.policy.explanation.audience import audience
+from gpulease.policy.consequences import at_once, audience
 from tests.policy.build import active, busy, cards, idle, request, seen, snapshot
 
 TEXT = """\

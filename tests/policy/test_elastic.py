@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from gpulease.errors import GPULeaseError
 from gpulease.policy import admission_check, document, lifecycle
-from gpulease.policy.capacity.growth import promised
+from gpulease.policy.capacity import promised_devices
 from gpulease.policy.catalog import Elastic
-from gpulease.policy.document.difference import differences
+from gpulease.policy.document.edit import differences
 from gpulease.policy.explanation.explain import explain
 from gpulease.policy.explanation.forecast import expected_start, next_starts
 from gpulease.policy.model import (
@@ -160,7 +160,7 @@ def test_reservations_count_on_nothing_that_may_not_be_there():
         (replace(GROWS, firm=2, spot=True), 3, 0),
         (None, 3, 3),
     ):
-        assert promised(grown(elastic), "cards", there) == sure
+        assert promised_devices(grown(elastic), "cards", there) == sure
 
 
 def test_who_has_a_machine_on_loan_is_told():

@@ -9,17 +9,11 @@ import pytest
 
 import gpulease
 from gpulease.policy import lifecycle
-from gpulease.policy.evidence.idleness import warned_at
-from gpulease.policy.explanation import admin_words, reasons
-from gpulease.policy.explanation.audited import audited
+from gpulease.policy.explanation import reasons
+from gpulease.policy.explanation.catalogue import ADMIN_STEPS, REFUSALS, audited
 from gpulease.policy.explanation.explain import admin_step, explain, refusal
-from gpulease.policy.explanation.forecast import (
-    expected_end,
-    expected_start,
-    next_starts,
-    position,
-)
-from gpulease.policy.explanation.refusals import REFUSALS
+from gpulease.policy.explanation.forecast import expected_end, expected_start, next_starts, position
+from gpulease.policy.idleness import warned_at
 from gpulease.policy.lifecycle.table import LEAVING_CAUSES, TRANSITIONS
 from gpulease.policy.model import Drain, End, EndReason, LeaseState, Warn
 from gpulease.service.languages import catalogue
@@ -93,7 +87,7 @@ def test_an_admins_step_belongs_to_a_code_that_a_lease_can_have():
         reasons.WAITING, reasons.STARTING, reasons.ACTIVE, reasons.LEAVING, reasons.ENDED,
         reasons.CAUSES,
     )  # fmt: skip
-    assert set(admin_words.ADMIN_STEPS) <= {code for words in tables for code in words}
+    assert set(ADMIN_STEPS) <= {code for words in tables for code in words}
 
 
 @pytest.mark.parametrize("cause", sorted(LEAVING_CAUSES))

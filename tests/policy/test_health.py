@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from gpulease.policy import lifecycle
-from gpulease.policy.evidence.idleness import WINDOW
 from gpulease.policy.health import BACK_OFF, MAX_FAILURES
+from gpulease.policy.idleness import WINDOW
 from gpulease.policy.model import Activate, Drain, End, EndReason, LeaseState, Requeue, Start
 from gpulease.policy.planner import plan
 from tests.policy.build import (

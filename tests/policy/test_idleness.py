@@ -4,14 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from gpulease.policy.evidence.idleness import (
-    ActivitySample,
-    DeviceSample,
-    IdleState,
-    advance,
-    begin,
-    judge,
-)
+from gpulease.policy.idleness import ActivitySample, DeviceSample, IdleState, advance, begin, judge
 from gpulease.policy.model import EvidenceLevel, TimeOuts, Verdict
 from tests.policy.build import NOW, at
 

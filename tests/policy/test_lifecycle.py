@@ -1,4 +1,4 @@
-"""The table of transitions, and what each step leaves in the record."""
+"""The table of transitions, what each step leaves in the record, and leases that are adopted."""
 
 from dataclasses import replace
 
@@ -6,6 +6,7 @@ import pytest
 
 from gpulease.errors import GPULeaseError
 from gpulease.policy import lifecycle
+from gpulease.policy.lifecycle import table
 from gpulease.policy.model import (
     Activate,
     Alert,
@@ -16,6 +17,7 @@ from gpulease.policy.model import (
     EndReason,
     LeaseState,
     Nominate,
+    Observed,
     Progress,
     Requeue,
     Resume,
@@ -220,3 +222,53 @@ def test_a_class_taken_out_of_the_policy_leaves_the_documents_time_outs():
 
     other = replace(active(1), gpu_class="gone")
     assert lifecycle.time_outs_of(policy(), other) == policy().time_outs
+
+
+RECORD = active(1, "n0/0", attempt=3, hard_end=at(20_000))
+
+
+def seen(**changed):
+    base = Observed("r1", 3, connected=True, devices=("n0/1",), record=RECORD)
+    return replace(base, **changed)
+
+
+def test_it_goes_on_for_an_hour_where_it_runs():
+    lease = table.adopted(seen(), None, NOW)
+    assert lease is not None
+    assert (lease.state, lease.attempt, lease.devices) == (LeaseState.ACTIVE, 3, ("n0/1",))
+    assert lease.hard_end == lease.idle_from == at(table.PEACE)
+    assert (lease.user, lease.active_since) == (RECORD.user, RECORD.active_since)
+
+
+def test_its_own_end_stays_when_that_is_sooner():
+    lease = table.adopted(seen(record=replace(RECORD, hard_end=at(60))), None, NOW)
+    assert lease is not None
+    assert lease.hard_end == at(60)
+
+
+@pytest.mark.parametrize("made", [request, starting, active, draining])
+def test_a_later_attempt_than_the_store_knows_of_is_adopted(made):
+    known = made(1, attempt=2, groups=("g",), version=7, wanted=60.0)
+    lease = table.adopted(seen(), known, NOW)
+    assert lease is not None
+    assert (lease.state, lease.attempt, lease.version) == (LeaseState.ACTIVE, 3, 8)
+    assert (lease.groups, lease.drain_until, lease.end_reason_wanted) == (("g",), None, None)
+
+
+@pytest.mark.parametrize("attempt", [3, 4])
+def test_what_the_store_knows_is_not_adopted(attempt):
+    assert table.adopted(seen(), active(1, attempt=attempt), NOW) is None
+
+
+def test_an_end_is_never_taken_back():
+    over = lifecycle.end(active(1, attempt=2), EndReason.RETURNED, NOW)
+    assert table.adopted(seen(), over, NOW) is None
+
+
+def test_a_pod_that_says_nothing_or_is_nowhere_is_not_adopted():
+    assert table.adopted(seen(record=None), None, NOW) is None
+    assert table.adopted(seen(devices=()), None, NOW) is None
+
+
+def test_an_admin_hears_of_it():
+    assert "r1" in table.adoption_alert(RECORD).sentence

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpulease.errors import GPULeaseError
-from gpulease.policy import admission_check, needs
-from gpulease.policy.capacity.fitting import suits, versatility
+from gpulease.policy import admission_check, fitting
+from gpulease.policy.fitting import suits, versatility
 from gpulease.policy.model import Device, End, Start, Wait, Warn
 from gpulease.policy.planner import plan
 from tests.policy.build import active, idle, request, seen, snapshot
@@ -41,8 +41,8 @@ def starts(view):
     ],
 )
 def test_needs_are_written_in_one_way(text, canonical):
-    assert str(needs.parse(text)) == canonical
-    assert needs.parse(canonical) == needs.parse(text)
+    assert str(fitting.parse_needs(text)) == canonical
+    assert fitting.parse_needs(canonical) == fitting.parse_needs(text)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_needs_are_written_in_one_way(text, canonical):
 )  # fmt: skip
 def test_what_is_no_demand_is_refused_with_how_it_is_written(text):
     with pytest.raises(ValueError, match=r"GPU|write|below"):
-        needs.parse(text)
+        fitting.parse_needs(text)
     ask = admission_check.Ask("ann", "", needs=text)
     with pytest.raises(GPULeaseError) as refused:
         admission_check.answer(ask, snapshot([], MIXED), "r1", request(1).ticket)

@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 
 from gpulease.policy import lifecycle
-from gpulease.policy.admission.holds import GATHER_TURN
 from gpulease.policy.capacity import with_drained
 from gpulease.policy.model import (
     Activate,
@@ -23,7 +22,8 @@ from gpulease.policy.model import (
     Warn,
 )
 from gpulease.policy.planner import plan
-from gpulease.policy.reclaim import TAKEN_HOLD
+from gpulease.policy.reclaim.preemption_targets import TAKEN_HOLD
+from gpulease.policy.remaining_capacity import GATHER_TURN
 from tests.policy.build import (
     NOW,
     OUTS,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpulease.policy.capacity import fitting
+from gpulease.policy import fitting
 from gpulease.policy.model import Device, GPUClass, Start
 from gpulease.policy.planner import plan
 from tests.policy.build import OUTS, policy, request, snapshot

@@ -8,10 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpulease.errors import GPULeaseError
-from gpulease.policy import admission_check, budgets, document, lifecycle, upgrades
-from gpulease.policy.capacity import cards as dividing
-from gpulease.policy.capacity import fitting
-from gpulease.policy.document.difference import differences
+from gpulease.policy import admission, admission_check, budgets, document, fitting, lifecycle
+from gpulease.policy import capacity as dividing
+from gpulease.policy.document.edit import differences
 from gpulease.policy.explanation.explain import explain, of_wish
 from gpulease.policy.lifecycle import apply
 from gpulease.policy.model import (
@@ -59,7 +58,7 @@ POLICY = policy(**offered())
 def tenths(number, **changed):
     """So many cards, in parts."""
     whole = [Device(f"GPU-{n}", "cards", **changed) for n in range(number)]
-    return tuple(dividing.divided(whole, {"cards": TEN}))
+    return tuple(dividing.with_parts(whole, {"cards": TEN}))
 
 
 def parts_of(card, first, last):
@@ -347,7 +346,7 @@ def test_a_whole_story_keeps_every_promise(drain, release):
     for _ in range(60):
         site.step()
     assert site.leases[mine.id].count == 4, "it grows on its person's word only"
-    shape = upgrades.granted(site.snapshot(), site.leases[mine.id])
+    shape = admission.granted(site.snapshot(), site.leases[mine.id])
     assert shape.count == 7
     outs = lifecycle.time_outs_of(SITE, mine)
     site._put(lifecycle.reshape(site.leases[mine.id], shape, site.now, outs))
@@ -380,7 +379,7 @@ def test_it_is_offered_its_wish_and_no_size_between():
         min_count=4, gpu_class="large", pool="cards",
     )  # fmt: skip
     view = snapshot([mine], tenths(1), policy=POLICY)
-    (shape,) = upgrades.within_reach(view).values()
+    (shape,) = admission.within_reach(view).values()
     assert shape.count == 7
     assert "70% of a card (large) is free now" in of_wish(shape, mine, POLICY)
     assert of_wish(shape, replace(mine, becomes=shape), POLICY) == "", "it is on its way there"
@@ -389,7 +388,7 @@ def test_it_is_offered_its_wish_and_no_size_between():
     rest = active(
         1, devices=parts_of(0, 6, 10), count=4, card_parts=TEN, gpu_class="small", pool="cards"
     )
-    assert upgrades.within_reach(snapshot([mine, rest], tenths(1), policy=POLICY)) == {}
+    assert admission.within_reach(snapshot([mine, rest], tenths(1), policy=POLICY)) == {}
 
 
 def test_a_reshaped_lease_starts_again_on_the_same_card():
@@ -473,7 +472,7 @@ def test_changes_are_told():
 
 def test_devices_are_divided_and_put_together_again():
     whole = (Device("GPU-0", "cards"), Device("GPU-1", "others"))
-    parts = tuple(dividing.divided(whole, {"cards": 4}))
+    parts = tuple(dividing.with_parts(whole, {"cards": 4}))
     assert [d.uuid for d in parts] == [*dividing.parts_of("GPU-0", 4), "GPU-1"]
-    assert tuple(dividing.divided(parts, {"cards": 4})) == parts
-    assert tuple(dividing.divided(parts, {})) == whole
+    assert tuple(dividing.with_parts(parts, {"cards": 4})) == parts
+    assert tuple(dividing.with_parts(parts, {})) == whole

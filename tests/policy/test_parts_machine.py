@@ -6,7 +6,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule, run_state_machine_as_test
 
-from gpulease.policy.capacity.cards import divided
+from gpulease.policy.capacity import with_parts
 from gpulease.policy.model import Device, GPUClass, Lease
 from gpulease.simulate.invariants import BrokenPromise
 from tests.policy.fairness.build import project
@@ -85,7 +85,7 @@ class OfParts(Core):
 
     def a_card_joins(self):
         new = Device(f"GPU-{self.joined}", "cards", memory=(16 + 24 * (self.joined % 2)) * GIB)
-        self.site.devices += divided([new], FOUR)
+        self.site.devices += with_parts([new], FOUR)
         self.joined += 1
 
     @rule(wishes=st.lists(wishes, min_size=1, max_size=4))

@@ -5,14 +5,13 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpulease.policy import capacity, limits, queue
-from gpulease.policy.admission.holds import gathers
-from gpulease.policy.capacity import fitting
+from gpulease.policy import capacity, fitting, limits, queue
 from gpulease.policy.fairness import turns
 from gpulease.policy.health import reactions
 from gpulease.policy.lifecycle import HOLDING, apply
 from gpulease.policy.model import Alert, Drain, Lease, LeaseState, Start, Warn
 from gpulease.policy.planner import admissions, plan
+from gpulease.policy.remaining_capacity import gathers
 from tests.policy.build import (
     OUTS,
     active,

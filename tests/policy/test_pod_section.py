@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpulease.policy.document import check, default_document, dump, parse
-from gpulease.policy.document.difference import differences
+from gpulease.policy.document.edit import differences
 from gpulease.policy.model import Device, EvidenceLevel
 from gpulease.policy.pods import (
     AskKind,

@@ -5,7 +5,7 @@ from datetime import date
 import pytest
 
 from gpulease.policy import document
-from gpulease.policy.document.difference import differences
+from gpulease.policy.document.edit import differences
 from gpulease.policy.projects import AtZero, Budget, Member, Project, Projects, Share
 
 BASE = "pools: {cards: {}}\nclasses: {t4: {pool: cards}}\n"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpulease.policy.evidence.quarantine import (
+from gpulease.policy.quarantine import (
     APPLICATION_XIDS,
     KINDS,
     MEMORY,

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from gpulease.policy import lifecycle
-from gpulease.policy.evidence.idleness import warned_at
+from gpulease.policy.idleness import warned_at
 from gpulease.policy.model import (
     Alert,
     Clear,

@@ -4,10 +4,10 @@ from datetime import date
 
 import pytest
 
-from gpulease.policy.calendar import Closure
+from gpulease.policy.calendar.occurrences import Closure
 from gpulease.policy.calendar.reservation import ReservationTerms
 from gpulease.policy.document import check, dump, parse
-from gpulease.policy.document.difference import differences
+from gpulease.policy.document.edit import differences
 
 BASE = "pools: {cards: {spare: 2}}\nclasses: {t4: {pool: cards}, a100: {pool: cards}}\n"
 GOOD = (

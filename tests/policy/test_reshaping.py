@@ -8,9 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpulease.errors import GPULeaseError
-from gpulease.policy import lifecycle, upgrades
+from gpulease.policy import admission, lifecycle
 from gpulease.policy.admission import admit
-from gpulease.policy.admission import holds as kept_for
 from gpulease.policy.lifecycle import apply
 from gpulease.policy.model import (
     Activate,
@@ -29,6 +28,7 @@ from gpulease.policy.model import (
 )
 from gpulease.policy.planner import plan
 from gpulease.policy.reclaim import leaving
+from gpulease.policy.remaining_capacity import holds as kept_for
 from tests.policy.build import NOW, OUTS, active, at, busy, cards, policy, request, seen, snapshot
 from tests.policy.fairness.build import asks, holds, project, shared
 from tests.policy.reservations.build import window
@@ -221,7 +221,7 @@ def test_a_whole_story_keeps_every_promise(least, drain, release, start):
     for _ in range(60):
         site.step()
     assert site.leases[mine.id].count == 2, "it grows on its holder's word only"
-    shape = upgrades.granted(site.snapshot(), site.leases[mine.id])
+    shape = admission.granted(site.snapshot(), site.leases[mine.id])
     outs = lifecycle.time_outs_of(SITE, mine)
     site._put(lifecycle.reshape(site.leases[mine.id], shape, site.now, outs))
     site.drain_sent[mine.id] = site.now
@@ -266,23 +266,23 @@ def test_a_start_that_fails_asks_for_all_of_them_again():
 
 def test_more_cards_are_within_reach_once_they_are_free():
     small = active(0, devices=FOUR[:2], count=2, asked_count=4, min_count=2)
-    assert upgrades.within_reach(snapshot([small], 4)) == {small.id: Shape("t4", FOUR)}
+    assert admission.within_reach(snapshot([small], 4)) == {small.id: Shape("t4", FOUR)}
     taken = active(3)
-    assert upgrades.within_reach(snapshot([small, taken], 4)) == {small.id: Shape("t4", FOUR[:3])}
+    assert admission.within_reach(snapshot([small, taken], 4)) == {small.id: Shape("t4", FOUR[:3])}
     full = snapshot([small, taken, active(2)], 4)
-    assert upgrades.within_reach(full) == {}
+    assert admission.within_reach(full) == {}
     with pytest.raises(GPULeaseError, match="not free"):
-        upgrades.granted(full, small)
+        admission.granted(full, small)
 
 
 def test_nobody_who_waits_is_passed_by_a_wish():
     small = active(0, devices=FOUR[:2], count=2, asked_count=3)
-    assert upgrades.within_reach(snapshot([small, request(9)], 3)) == {}
+    assert admission.within_reach(snapshot([small, request(9)], 3)) == {}
 
 
 def test_a_lease_that_is_what_was_asked_for_has_no_wish():
     with pytest.raises(GPULeaseError, match="nothing to change"):
-        upgrades.granted(snapshot([active(0)], 4), active(0))
+        admission.granted(snapshot([active(0)], 4), active(0))
 
 
 FALLS = policy(
@@ -296,23 +296,23 @@ FALLS = policy(
 def test_a_free_card_is_offered_to_whoever_asked_first():
     """All who wish are told at once, and nobody of what another was told of."""
     both = [holds(n, "phys", devices=(FOUR[n],), asked_count=3, hard_end=at(9999)) for n in (0, 1)]
-    assert upgrades.within_reach(snapshot(both, 4)) == {
+    assert admission.within_reach(snapshot(both, 4)) == {
         "r0": Shape("t4", (FOUR[0], *FOUR[2:])),
     }
-    assert upgrades.within_reach(snapshot(both[::-1], 5)) == {
+    assert admission.within_reach(snapshot(both[::-1], 5)) == {
         "r0": Shape("t4", (FOUR[0], *FOUR[2:])),
         "r1": Shape("t4", (FOUR[1], "GPU-4")),
     }
-    assert upgrades.granted(snapshot(both, 4), both[1]).count == 3, "who says so first has it"
+    assert admission.granted(snapshot(both, 4), both[1]).count == 3, "who says so first has it"
 
 
 @pytest.mark.parametrize("number", [10, 200])
 def test_what_is_offered_is_found_for_all_at_once(number, monkeypatch):
     """However many wish for what is free and not for them, admission is asked no oftener."""
     asked = []
-    monkeypatch.setattr(upgrades, "admit", lambda *each: asked.append(each) or admit(*each))
+    monkeypatch.setattr(admission, "admit", lambda *each: asked.append(each) or admit(*each))
     some = [holds(n, "phys", devices=(f"GPU-{n}",), asked_count=2) for n in range(number)]
-    upgrades.within_reach(snapshot([*some, request(number, count=2)], number + 2))
+    admission.within_reach(snapshot([*some, request(number, count=2)], number + 2))
     assert len(asked) <= 2
 
 
@@ -321,8 +321,8 @@ def test_the_class_that_was_asked_for_is_within_reach_once_it_is_free():
     slice_ = replace(slice_, uuid="S-0", pool="slices")
     lease = active(0, devices=("S-0",), gpu_class="slice", asked_class="t4", pool="slices")
     view = snapshot([lease], (*cards(1), slice_), policy=FALLS)
-    assert upgrades.within_reach(view) == {lease.id: Shape("t4", ("GPU-0",))}
-    draining = lifecycle.reshape(lease, upgrades.granted(view, lease), NOW, OUTS)
+    assert admission.within_reach(view) == {lease.id: Shape("t4", ("GPU-0",))}
+    draining = lifecycle.reshape(lease, admission.granted(view, lease), NOW, OUTS)
     assert (draining.state, draining.reason) == (LeaseState.DRAINING, "reshaped")
     # The wish is held meanwhile, whoever asks.
     held = snapshot([draining, request(1)], (*cards(1), slice_), policy=FALLS)

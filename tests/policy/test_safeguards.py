@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpulease.policy import lifecycle
-from gpulease.policy.evidence.safeguards import SLACK, Excess, Tenant, excesses
 from gpulease.policy.explanation.explain import beyond_share
 from gpulease.policy.model import Clear, Drain, EndReason, LeaseState, Warn
 from gpulease.policy.planner import plan
+from gpulease.policy.quarantine import SLACK, Excess, Tenant, excesses
 from tests.policy.build import NOW, OUTS, active, at, busy, policy, snapshot
 
 GIB = 2**30

@@ -24,10 +24,9 @@ from hypothesis.stateful import (
 )
 
 from gpulease.errors import GPULeaseError
-from gpulease.policy import admission_check, capacity, lifecycle, limits, planner, queue
-from gpulease.policy import upgrades as wishes_of_leases
+from gpulease.policy import admission as wishes_of_leases
+from gpulease.policy import admission_check, capacity, fitting, lifecycle, limits, planner, queue
 from gpulease.policy.calendar.reservation import Window
-from gpulease.policy.capacity import fitting
 from gpulease.policy.model import Action, Alert, Lease, LeaseState, Requeue, Snapshot, Start
 from gpulease.policy.planner import plan
 from gpulease.policy.projects import Member

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from gpulease.errors import GPULeaseError
 from gpulease.policy import document
+from gpulease.policy.capacity import planned_pods, ready_pods
 from gpulease.policy.catalog import Warm, WarmHours
-from gpulease.policy.document.difference import differences
+from gpulease.policy.document.edit import differences
 from gpulease.policy.model import Device, Observed, Pool, Snapshot, Start
 from gpulease.policy.planner import plan
-from gpulease.policy.warm import planned, standing
 from tests.policy.build import NOW, policy, request, starting
 
 TEXT = """
@@ -62,7 +62,7 @@ def cards(number, *ready, node="n1"):
 def test_the_hours_of_the_week_say_how_many_by_the_clock_on_the_wall(day, hour, pods):
     found = document.parse(TEXT).classes[0].warm
     clock = timedelta(hours=int(hour[:2]) - 1, minutes=int(hour[3:]))  # Berlin's in winter
-    assert planned(found, MONDAY + timedelta(days=day) + clock) == pods
+    assert planned_pods(found, MONDAY + timedelta(days=day) + clock) == pods
 
 
 @given(
@@ -123,26 +123,26 @@ def test_a_change_is_told():
 
 def test_never_more_than_are_free_and_classes_of_a_pool_share_them_in_their_order():
     first, second = (each.name for each in warm().classes[:2])
-    assert standing(shot(devices=cards(5))).pods == {first: 2, second: 2}
-    assert standing(shot(devices=cards(3))).pods == {first: 2, second: 1}
+    assert ready_pods(shot(devices=cards(5))).pods == {first: 2, second: 2}
+    assert ready_pods(shot(devices=cards(3))).pods == {first: 2, second: 1}
     held = [replace(each, occupied_by="x") for each in cards(3)]
-    assert standing(shot(devices=held)).pods == {first: 0, second: 0}
+    assert ready_pods(shot(devices=held)).pods == {first: 0, second: 0}
 
 
 def test_none_while_the_pool_is_paused_a_quota_is_full_or_nobody_knows_what_is_free():
     full = shot(request(1, reason="quota_exceeded"), devices=cards(4))
-    assert not standing(full).pods
+    assert not ready_pods(full).pods
     by = replace(warm(), pools=(Pool("cards", paused=True),))
-    assert set(standing(shot(devices=cards(4), by=by)).pods.values()) == {0}
-    assert standing(replace(shot(devices=cards(4)), capacity_known=False)) is None
+    assert set(ready_pods(shot(devices=cards(4), by=by)).pods.values()) == {0}
+    assert ready_pods(replace(shot(devices=cards(4)), capacity_known=False)) is None
 
 
 def test_a_device_that_is_granted_is_named_until_something_of_its_lease_is_there():
     lease = starting(1, devices=("n1/r/0",))
-    told = standing(shot(lease, devices=cards(2)))
+    told = ready_pods(shot(lease, devices=cards(2)))
     assert told.granted == {"n1/r/0": (lease.id, lease.gpu_class)}
     landed = Observed(lease.id, lease.attempt, devices=("n1/r/0",))
-    assert not standing(shot(lease, devices=cards(2), observed=[landed])).granted
+    assert not ready_pods(shot(lease, devices=cards(2), observed=[landed])).granted
 
 
 def test_a_request_goes_where_a_pod_of_its_class_stands_ready():

@@ -8,8 +8,7 @@ import pytest
 from gpulease.policy import lifecycle
 from gpulease.policy.explanation.decision import decision
 from gpulease.policy.explanation.explain import explain
-from gpulease.policy.explanation.forecast import expected_end
-from gpulease.policy.explanation.what_ends import what_ends
+from gpulease.policy.explanation.forecast import expected_end, what_ends
 from gpulease.policy.model import Evidence, Lease, Snapshot, Verdict, Warn
 from gpulease.policy.planner import plan
 from gpulease.policy.projects import AtZero, Budget

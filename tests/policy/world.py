@@ -8,14 +8,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from gpulease.policy import admission_check, lifecycle
-from gpulease.policy.evidence.idleness import (
-    ActivitySample,
-    DeviceSample,
-    IdleState,
-    advance,
-    begin,
-)
 from gpulease.policy.health import MAX_BACK_OFF, MAX_FAILURES
+from gpulease.policy.idleness import ActivitySample, DeviceSample, IdleState, advance, begin
 from gpulease.policy.model import (
     Action,
     Alert,

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import get_args
 
-from gpulease.policy.capacity import cards as dividing
+from gpulease.policy import capacity as dividing
 from gpulease.policy.model import Snapshot
 from gpulease.service.leases.device_map import Use, device_map
 from tests.policy.build import (
@@ -58,7 +58,7 @@ def test_every_use_of_a_device_is_told_with_who_has_it() -> None:
 
 
 def test_a_divided_card_is_a_line_with_the_parts_that_are_in_use_and_the_rest() -> None:
-    there = tuple(dividing.divided(cards(2), {"cards": 10}))
+    there = tuple(dividing.with_parts(cards(2), {"cards": 10}))
     mine = active(0, devices=tuple(dividing.parts_of("GPU-0", 10)[:7]), count=7, card_parts=10)
     less = starting(1, devices=tuple(dividing.parts_of("GPU-0", 10)[8:9]), card_parts=10)
     found = device_map(snapshot([mine, less], there, {"r0": busy()}))

@@ -12,7 +12,7 @@ from gpulease.errors import GPULeaseError
 from gpulease.policy.calendar.reservation import GroupTerms, ReservationTerms
 from gpulease.protocol.asks import Environment
 from gpulease.service.hubs.auth import Asker, asker_of
-from gpulease.service.leases.environments import REMEMBERED, Environments, Report, differences
+from gpulease.service.leases.servers import REMEMBERED, Environments, Report, differences
 from tests.policy.build import at, snapshot
 from tests.policy.reservations.build import window
 from tests.service.kit import Site, active_lease

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from gpulease.errors import GPULeaseError
-from gpulease.service.hub_router import log_in_of
+from gpulease.service.routes import log_in_of
 from gpulease.service.settings.application import GPULeaseService
-from gpulease.service.settings.further_hubs import FurtherHub, read_hubs
+from gpulease.service.settings.reading import FurtherHub, read_hubs
 
 FIRST = "/services/gpulease/"
 SECRET = "a-token-that-nobody-may-read"

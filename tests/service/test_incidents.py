@@ -11,10 +11,9 @@ import pytest
 from gpulease.errors import GPULeaseError
 from gpulease.policy import lifecycle
 from gpulease.policy.model import EndReason, LeaseState
-from gpulease.policy.reclaim import contended_pools
-from gpulease.service.control_loop.incidents import Incidents
+from gpulease.policy.reclaim.preemption_targets import contended_pools
+from gpulease.service.control_loop.incidents import ContendedCapacity, Incidents, Orphans
 from gpulease.service.control_loop.ledger import Ledger
-from gpulease.service.control_loop.orphans import ContendedCapacity, Orphans
 from gpulease.store import Change, Store, upgrade
 from tests.policy.build import active, policy, request, snapshot, starting
 from tests.service.kit import Site

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpulease.policy.model import Evidence, Verdict
-from gpulease.service.control_loop.minutes import Minutes
+from gpulease.service.control_loop.evidence import Minutes
 
 START = datetime(2026, 1, 1, 12, tzinfo=UTC)
 

@@ -19,7 +19,7 @@ from tornado.web import Application, RequestHandler
 
 from gpulease.errors import GPULeaseError
 from gpulease.gpus.simulated import SimulatedProbe
-from gpulease.service.notices.notify import Mail, Notice, Notifier, Webhook, channels
+from gpulease.service.notices import Mail, Notice, Notifier, Webhook, channels
 from gpulease.service.run import RunningService
 from gpulease.service.settings.reading import smtp_login
 from tests.helpers import tcp_server, wait_for_async

@@ -1,4 +1,4 @@
-"""A value that an option cannot have: refused by the option's own name."""
+"""A value that an option cannot have is refused by its name; the service makes its own secret."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from gpulease.errors import GPULeaseError
+from gpulease.service.settings import options
 from gpulease.service.settings.application import GPULeaseService
 from gpulease.service.settings.reading import size_option, web_address
 
@@ -81,3 +82,40 @@ def test_an_address_of_the_web_is_taken(given):
 def test_another_address_is_refused(given):
     with pytest.raises(GPULeaseError, match="docs_url"):
         web_address("docs_url", given)
+
+
+def test_the_key_is_made_once_and_stays(tmp_path):
+    first = options.read_or_make_key(tmp_path / "a.key")
+    assert len(first) == 32
+    assert options.read_or_make_key(tmp_path / "a.key") == first
+    assert options.read_or_make_key(tmp_path / "b.key") != first
+    assert (tmp_path / "a.key").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("text", ["", "not hex", "abcd"])
+def test_a_file_that_holds_no_key_is_refused_and_kept(tmp_path, text):
+    path = tmp_path / "a.key"
+    path.write_text(text)
+    path.chmod(0o600)
+    with pytest.raises(GPULeaseError) as error:
+        options.read_or_make_key(path)
+    assert error.value.reason == "bad_key_file"
+    assert path.read_text() == text
+    assert not text or text not in str(error.value)
+
+
+def test_a_key_that_others_can_read_is_refused(tmp_path):
+    options.read_or_make_key(tmp_path / "a.key")
+    (tmp_path / "a.key").chmod(0o644)
+    with pytest.raises(GPULeaseError, match="0644"):
+        options.read_or_make_key(tmp_path / "a.key")
+
+
+def test_a_folder_that_cannot_be_written_is_said(tmp_path):
+    with pytest.raises(GPULeaseError, match="No such file"):
+        options.read_or_make_key(tmp_path / "none" / "a.key")
+
+
+def test_it_lies_beside_the_database():
+    assert options.key_path("sqlite:////srv/a.sqlite") == Path("/srv/a.sqlite.key")
+    assert options.key_path("postgresql://me@host/name") == Path("gpulease.key")

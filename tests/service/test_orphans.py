@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from gpulease.policy import lifecycle
 from gpulease.policy.model import EndReason, LeaseState, Observed
+from gpulease.service.control_loop.incidents import ContendedCapacity, Orphans
 from gpulease.service.control_loop.ledger import Ledger
-from gpulease.service.control_loop.orphans import ContendedCapacity, Orphans
 from gpulease.store import Change, Store, upgrade
 from tests.policy.build import NOW, active, at, starting
 

@@ -13,7 +13,7 @@ from gpulease.errors import GPULeaseError
 from gpulease.policy import document
 from gpulease.policy.explanation.decision import decisions
 from gpulease.policy.model import Action, Alert, Snapshot, Wait, Warn
-from gpulease.service.control_loop.plans import Plans, last_spread
+from gpulease.service.control_loop.deciding import Plans, last_spread
 from gpulease.store import Ages
 from gpulease.store.engine import make_engine
 from gpulease.store.plans import unpack

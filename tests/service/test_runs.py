@@ -9,7 +9,7 @@ from gpulease.errors import GPULeaseError
 from gpulease.policy.model import EndReason, LeaseState
 from gpulease.runs.model import Run
 from gpulease.service.hubs.auth import SCOPE_RESERVE
-from gpulease.service.runs import gpus
+from gpulease.service.runs import commands
 from gpulease.store import TransitionRecord
 from tests.helpers import wait_for_async
 from tests.policy.build import active, at
@@ -191,7 +191,7 @@ def told_of(lease, moves, end=""):
         for n, (why, source, target) in enumerate(moves)
     ]
     run = Run(id="r1", user="stu", notebook="a.ipynb", created=at(0))
-    return gpus.rows(run, lease, history, end)
+    return commands.gpu_rows(run, lease, history, end)
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,7 @@ import json
 import pytest
 
 from gpulease.service.hubs.auth import SCOPE_ADMIN, SCOPE_METRICS, SCOPE_REQUEST, SCOPE_RESERVE
-from gpulease.service.rest.base import BaseHandler
-from gpulease.service.rest.scopes import PUBLIC, needed, needs_scope
+from gpulease.service.rest.base import PUBLIC, BaseHandler, needed_scopes, needs_scope
 from gpulease.service.routes import OPERATIONS
 from tests.service.kit import Hub, Site
 from tests.service.test_bad_input import problem, send
@@ -24,7 +23,7 @@ REASONS = {
 
 @pytest.mark.parametrize(("method", "path", "handler"), OPENED)
 def test_each_method_shows_what_it_needs(method: str, path: str, handler: type) -> None:
-    scopes = needed(handler, method)
+    scopes = needed_scopes(handler, method)
     assert scopes, f"{method} {path} is marked with no scope, so nobody may use it"
     assert (PUBLIC in scopes) <= (not issubclass(handler, BaseHandler))
 
@@ -33,12 +32,12 @@ def test_every_method_that_a_handler_has_is_described() -> None:
     described = {(handler, method) for method, _, handler in OPENED}
     for handler in {handler for _, _, handler in OPENED}:
         for method in ("get", "post", "put", "patch", "delete"):
-            assert bool(needed(handler, method)) == ((handler, method) in described)
+            assert bool(needed_scopes(handler, method)) == ((handler, method) in described)
 
 
 @pytest.mark.parametrize(
     ("method", "path", "handler"),
-    [each for each in OPENED if needed(each[2], each[0])[0] in REASONS],
+    [each for each in OPENED if needed_scopes(each[2], each[0])[0] in REASONS],
 )
 async def test_a_token_without_the_scope_is_refused_before_its_body_is_looked_at(
     site: Site, hub: Hub, method: str, path: str, handler: type
@@ -47,7 +46,7 @@ async def test_a_token_without_the_scope_is_refused_before_its_body_is_looked_at
     body = None if method == "get" else "no JSON"
     response = await send(site, hub.token("stu"), method.upper(), at, body)
     assert response.code == 403
-    assert problem(response)["reason"] == REASONS[needed(handler, method)[0]]
+    assert problem(response)["reason"] == REASONS[needed_scopes(handler, method)[0]]
 
 
 async def test_what_is_marked_with_nothing_is_closed_to_everybody(

@@ -15,7 +15,7 @@ from tornado.httpclient import AsyncHTTPClient, HTTPClientError
 from tornado.web import Application, create_signed_value
 
 from gpulease.errors import GPULeaseError
-from gpulease.service.settings.further_hubs import FurtherHub
+from gpulease.service.settings.reading import FurtherHub
 from tests.helpers import wait_for_async
 from tests.service import kit
 from tests.service.kit import Server, Site, active_lease, connect

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpulease.errors import GPULeaseError
-from gpulease.service.control_loop.minutes import Readings
-from gpulease.service.leases.timeline import STEPS, step_of, timeline
+from gpulease.service.control_loop.evidence import Readings
+from gpulease.service.leases.history import STEPS, step_of, timeline
 from gpulease.store.used import Used, Waited
 from tests.helpers import wait_for_async
 from tests.policy.build import NOW, active, at, busy

@@ -6,7 +6,7 @@ from zoneinfo import ZoneInfo
 from gpulease.policy.budgets import Use, spent
 from gpulease.policy.projects import Budget
 from gpulease.service.leases.usage import Usage, sums
-from gpulease.service.notices.notify import Notice
+from gpulease.service.notices import Notice
 from tests.policy.build import snapshot
 from tests.policy.fairness.build import project, shared
 

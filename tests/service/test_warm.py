@@ -10,7 +10,7 @@ from tornado.websocket import WebSocketClientConnection, websocket_connect
 
 from gpulease.protocol import PROTOCOL_VERSION
 from gpulease.providers.local.provider import LocalProvider
-from gpulease.service.leases.warm_time import WarmTime
+from gpulease.service.leases.usage import WarmTime
 from gpulease.service.metrics import Metrics
 from tests.helpers import wait_for_async
 from tests.service.kit import Site

@@ -10,10 +10,10 @@ from tornado.testing import bind_unused_port
 from tornado.web import Application, RequestHandler
 
 from gpulease.errors import GPULeaseError
-from gpulease.service.hub_router import log_in_of
 from gpulease.service.hubs import auth
 from gpulease.service.hubs.auth import asker_of, named_server
-from gpulease.service.settings.further_hubs import FurtherHub
+from gpulease.service.routes import log_in_of
+from gpulease.service.settings.reading import FurtherHub
 from tests.helpers import wait_for_async
 from tests.service.kit import ACCESS, Server, Site, active_lease, connect, z85_key
 

@@ -13,8 +13,8 @@ import psutil
 import pytest
 
 from gpulease.errors import GPULeaseError
-from gpulease.policy.calendar import Calendar, Expanded
 from gpulease.policy.calendar.ics_read import MAX_TEXT
+from gpulease.policy.calendar.occurrences import Calendar, Expanded
 from gpulease.service.reservations import expansion
 from gpulease.service.routes import OPERATIONS
 from gpulease.service.workers import NICE, WAITING_MAX, Workers

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpulease.policy.evidence.idleness import STEP, ActivitySample, DeviceSample, advance, begin
+from gpulease.policy.idleness import STEP, ActivitySample, DeviceSample, advance, begin
 from gpulease.policy.model import TimeOuts, Verdict
 from gpulease.simulate import evidence
 from gpulease.simulate.fairness import jain, max_min

@@ -14,7 +14,7 @@ from gpulease.gpus.agent.cgroups import NODE
 from gpulease.gpus.agent.incidents import Incidents
 from gpulease.gpus.agent.wire import Held
 from gpulease.gpus.reading import DeviceReading, Seen
-from gpulease.policy.evidence.idleness import USE
+from gpulease.policy.idleness import USE
 from gpulease.policy.model import EvidenceLevel
 from gpulease.protocol.agents import AgentBatch, AgentDevice, AgentHolder, AgentSecond
 

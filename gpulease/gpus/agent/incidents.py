@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from gpulease.policy.evidence.quarantine import BURST, MEMORY, Incident
+from gpulease.policy.quarantine import BURST, MEMORY, Incident
 from gpulease.protocol.agents import AgentIncident
 
 #: Faults kept of one device; the oldest are given up first.

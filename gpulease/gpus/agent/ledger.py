@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from gpulease.gpus.agent.incidents import Fault
-from gpulease.policy.evidence.quarantine import Incident
+from gpulease.policy.quarantine import Incident
 from gpulease.protocol.agents import AgentBatch
 
 T = TypeVar("T")

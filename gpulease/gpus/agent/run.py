@@ -35,8 +35,8 @@ from gpulease.gpus.agent.posting import Poster, Target
 from gpulease.gpus.agent.wire import Held
 from gpulease.gpus.driver import Library
 from gpulease.gpus.reading import DeviceReading, Reader
-from gpulease.policy.evidence.quarantine import APPLICATION_XIDS
 from gpulease.policy.model import EvidenceLevel
+from gpulease.policy.quarantine import APPLICATION_XIDS
 
 log = logging.getLogger(__name__)
 

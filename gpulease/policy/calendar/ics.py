@@ -14,7 +14,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 from zoneinfo import ZoneInfo
 
-from gpulease.policy.calendar.local_time import known_zone, zone_of
+from gpulease.policy.calendar.occurrences import known_zone, zone_of
 from gpulease.policy.calendar.reservation import Reservation
 
 # Imported where a calendar is written or read: it takes 40 ms, and every service would wait.

@@ -17,9 +17,18 @@ from dateutil.relativedelta import relativedelta
 
 from gpulease.errors import GPULeaseError
 from gpulease.policy.calendar.ics import CLASS, CLOSED, GROUP, NAME, SEATS, Zones
-from gpulease.policy.calendar.local_time import instant, known_zone, wall_clock, zone_of
-from gpulease.policy.calendar.occurrences import Calendar, Changed, Occurrence, expand
-from gpulease.policy.calendar.repetition import MAX_MONTHS, repetition
+from gpulease.policy.calendar.occurrences import (
+    MAX_MONTHS,
+    Calendar,
+    Changed,
+    Occurrence,
+    expand,
+    instant,
+    known_zone,
+    repetition,
+    wall_clock,
+    zone_of,
+)
 from gpulease.policy.units import say_day
 from gpulease.texts import Text, counted
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from gpulease.policy import gpu_fractions
 from gpulease.policy.catalog import Elastic
-from gpulease.policy.explanation import admin_words, reasons
-from gpulease.policy.explanation.part_words import OF_PARTS
-from gpulease.policy.explanation.refusals import REFUSALS
-from gpulease.policy.health.checks import MAX_FAILURES
+from gpulease.policy.explanation import catalogue, reasons
+from gpulease.policy.explanation.catalogue import REFUSALS
+from gpulease.policy.explanation.reasons import Words
+from gpulease.policy.health import MAX_FAILURES
 from gpulease.policy.lifecycle import time_outs_of
 from gpulease.policy.model import (
     Evidence,
@@ -28,6 +28,36 @@ from gpulease.policy.model import (
 )
 from gpulease.policy.units import say_duration
 from gpulease.texts import Text, counted, instant, joined
+
+_GOES_ON: Final = (
+    "A running cell is interrupted, your variables are saved to the notebook, and the next "
+    "GPU cell goes on with the rest of the card."
+)
+
+#: Of a lease that becomes a smaller part of its card.
+_SMALLER: Final[Words] = {
+    "preempted_in_part": (
+        "Somebody with a prior claim needs a part of this GPU; you go on with {share_kept}% of "
+        "the card.",
+        _GOES_ON,
+    ),
+    "reserved_in_part": (
+        "A part of this GPU is reserved for a lab; you go on with {share_kept}% of the card.",
+        _GOES_ON,
+    ),
+}
+
+OF_PARTS: Final[Mapping[LeaseState, Words]] = {
+    LeaseState.WARNED: _SMALLER,
+    LeaseState.DRAINING: _SMALLER,
+    LeaseState.QUEUED: {
+        "reshaped": (
+            "Your variables are in your notebook; {share}% of a card is kept for you.",
+            "It goes on by itself in a moment.",
+        ),
+    },
+}
+
 
 _WORDS: Mapping[LeaseState, reasons.Words] = {
     LeaseState.QUEUED: reasons.WAITING,
@@ -169,7 +199,7 @@ def of_wish(shape: Shape | None, lease: Lease, policy: PolicyDocument) -> str:
 
 def admin_step(lease: Lease) -> str:
     """Return what an admin can do about somebody's lease, or ``""`` where nothing needs doing."""
-    steps = admin_words.ADMIN_STEPS
+    steps = catalogue.ADMIN_STEPS
     step = steps.get(lease.end_cause) or steps.get(lease.reason, "")
     return Text(step, lease=lease.id)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from zoneinfo import ZoneInfo
 
 from gpulease.policy import budgets
-from gpulease.policy.calendar import wall_clock
+from gpulease.policy.calendar.occurrences import wall_clock
 from gpulease.policy.calendar.reservation import Window
 from gpulease.policy.model import Lease, LeaseState, Snapshot
 from gpulease.policy.reservations.departures import (

@@ -1,7 +1,7 @@
 """The one table of a lease's life, and the pure functions that move a lease through it.
 
-``table`` says which state may follow which and for which reasons.  ``actions`` has what each step
-of the planner changes in the record, ``user_transitions`` what people and servers change.
+``table`` says which state may follow which and for which reasons.  ``transitions`` has what each
+step of the planner, and what people and servers change in the record.
 
 Every function returns a new ``Lease`` whose ``version`` is one higher; a step that the table does
 not allow raises ``GPULeaseError`` with reason ``not_possible_now`` and status 409.
@@ -9,7 +9,6 @@ not allow raises ``GPULeaseError`` with reason ``not_possible_now`` and status 4
 
 from __future__ import annotations
 
-from gpulease.policy.lifecycle.actions import apply
 from gpulease.policy.lifecycle.table import (
     HOLDING,
     OTHERS_FAILURES,
@@ -21,7 +20,8 @@ from gpulease.policy.lifecycle.table import (
     allowed,
     end,
 )
-from gpulease.policy.lifecycle.user_transitions import (
+from gpulease.policy.lifecycle.transitions import (
+    apply,
     asked_again,
     claim,
     force_end,

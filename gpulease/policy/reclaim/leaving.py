@@ -8,10 +8,9 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from gpulease.policy import budgets
-from gpulease.policy.batch import finishes_cell
-from gpulease.policy.capacity.devices import leaving_devices
-from gpulease.policy.fairness.standing import PREEMPTED, PREEMPTED_IN_PART, TAKEN
-from gpulease.policy.health.checks import FAR, observed_of
+from gpulease.policy.capacity import leaving_devices
+from gpulease.policy.fairness import PREEMPTED, PREEMPTED_IN_PART, TAKEN
+from gpulease.policy.health import FAR, observed_of
 from gpulease.policy.lifecycle import time_outs_of
 from gpulease.policy.model import (
     Action,
@@ -29,7 +28,7 @@ from gpulease.policy.model import (
     Verdict,
     Warn,
 )
-from gpulease.policy.queue import waiting_ids
+from gpulease.policy.queue import finishes_cell, waiting_ids
 from gpulease.policy.reclaim.preemption_targets import Taken
 from gpulease.policy.reclaim.reclaim_candidates import why_idle
 from gpulease.policy.reservations.departures import OVER, REASONS, departures

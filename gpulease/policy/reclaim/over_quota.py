@@ -17,8 +17,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from gpulease.policy import budgets, queue
-from gpulease.policy.fairness.standing import standing, stays, units_of
-from gpulease.policy.fairness.tree import Node, Tree
+from gpulease.policy.fairness import standing, stays, units_of
 from gpulease.policy.model import Lease, Snapshot
 from gpulease.policy.reclaim.reclaim_candidates import (
     Given,
@@ -29,6 +28,7 @@ from gpulease.policy.reclaim.reclaim_candidates import (
     next_parts,
     within_project,
 )
+from gpulease.policy.shares import Node, Tree
 
 
 class _Right(NamedTuple):

@@ -1,6 +1,6 @@
 """Reservations: N of a class kept for a group in windows of time.
 
-``booking`` says what a site allows, ``feasibility`` whether a reservation fits, ``offers`` what
-would fit instead, ``seats`` who sits where in the windows that are open now, ``departures`` who
-must go for them.  The nouns stand in ``calendar.reservation``.
+``booking`` says what a site allows, ``feasibility`` whether a reservation fits and what would fit
+instead, ``seats`` who sits where in the windows that are open now, ``departures`` who must go for
+them, ``reports`` what people are told.  The nouns stand in ``calendar.reservation``.
 """

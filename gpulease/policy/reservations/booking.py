@@ -12,8 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from gpulease.errors import GPULeaseError
-from gpulease.policy.calendar import Occurrence, wall_clock, zone_of
-from gpulease.policy.calendar.local_time import span
+from gpulease.policy.calendar.occurrences import Occurrence, span, wall_clock, zone_of
 from gpulease.policy.calendar.reservation import Reservation, Window, windows_of
 from gpulease.policy.model import PolicyDocument
 from gpulease.policy.reservations.feasibility import (

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from gpulease.policy.calendar import closure_of, wall_clock, zone_of
+from gpulease.policy.calendar.occurrences import closure_of, wall_clock, zone_of
 from gpulease.policy.calendar.reservation import Reservation, Window
 from gpulease.policy.model import PolicyDocument
 from gpulease.policy.units import say_moment

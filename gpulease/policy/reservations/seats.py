@@ -16,8 +16,8 @@ from datetime import datetime, timedelta
 
 from gpulease.policy import capacity, queue
 from gpulease.policy.calendar.reservation import Window
-from gpulease.policy.capacity.fitting import suits
-from gpulease.policy.capacity.growth import promised
+from gpulease.policy.capacity import promised_devices
+from gpulease.policy.fitting import suits
 from gpulease.policy.lifecycle import time_outs_of
 from gpulease.policy.memo import once
 from gpulease.policy.model import Lease, LeaseState, Snapshot, TimeOuts
@@ -145,7 +145,7 @@ def firm(snapshot: Snapshot, window: Window) -> int:
     """Return how many devices of the window's pool can serve its class, in use or not."""
     devices = capacity.in_service(snapshot).get(window.pool, ())
     there = sum(suits(window.of.gpu_class, device) for device in devices)
-    return promised(snapshot.policy, window.pool, there)
+    return promised_devices(snapshot.policy, window.pool, there)
 
 
 def lends(window: Window, now: datetime) -> bool:

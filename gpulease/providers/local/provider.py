@@ -21,7 +21,7 @@ from functools import cache
 from gpulease.gpus import driver
 from gpulease.gpus.base import GPUInfo, Probe, Sample
 from gpulease.gpus.simulated import SimulatedProbe
-from gpulease.policy.capacity import cards
+from gpulease.policy import capacity
 from gpulease.policy.model import (
     Bound,
     Device,
@@ -134,8 +134,8 @@ class LocalProvider:
         leased: dict[str, list[str]] = {}
         for held in self._held.values():
             for uuid in held.lease.devices:
-                if cards.card_of(uuid) != uuid:
-                    leased.setdefault(cards.card_of(uuid), []).append(uuid)
+                if capacity.card_of(uuid) != uuid:
+                    leased.setdefault(capacity.card_of(uuid), []).append(uuid)
         return [
             replace(sample, uuid=uuid, memory_used=None, level=EvidenceLevel.CELLS)
             for sample in samples
@@ -167,7 +167,7 @@ class LocalProvider:
         return [
             self._device(info, uuid, parts[info.uuid], holders.get(info.uuid, {}))
             for info in self._infos.values()
-            for uuid in cards.parts_of(info.uuid, parts[info.uuid])
+            for uuid in capacity.parts_of(info.uuid, parts[info.uuid])
         ]
 
     def bounds(self, requests: Sequence[Lease]) -> Sequence[Bound]:  # noqa: ARG002
@@ -241,7 +241,7 @@ class LocalProvider:
         """Return what the lease's own server needs to start the supervisor."""
         if not lease.devices or lease.state in {LeaseState.QUEUED, LeaseState.ENDED}:
             return None
-        mine = dict.fromkeys(cards.card_of(uuid) for uuid in lease.devices)
+        mine = dict.fromkeys(capacity.card_of(uuid) for uuid in lease.devices)
         infos = [self._infos[uuid] for uuid in mine if uuid in self._infos]
         by_index = self._devices_by(lease.gpu_class) is DevicesBy.INDEX
         visible = ",".join(_name(info, by_index=by_index) for info in infos if not info.simulated)
@@ -328,7 +328,7 @@ class LocalProvider:
         Nobody is on a simulated device.
         """
         found: set[int] = set()
-        for card in map(cards.card_of, lease.devices):
+        for card in map(capacity.card_of, lease.devices):
             info, sample = self._infos.get(card), self._samples.get(card)
             if info is not None and info.simulated:
                 continue
@@ -342,7 +342,7 @@ class LocalProvider:
         found: dict[str, dict[str, Held]] = {}
         for lease_id, held in self._held.items():
             for uuid in held.lease.devices:
-                found.setdefault(cards.card_of(uuid), {})[lease_id] = held
+                found.setdefault(capacity.card_of(uuid), {})[lease_id] = held
         return found
 
     def _device(self, info: GPUInfo, uuid: str, parts: int, holders: Mapping[str, Held]) -> Device:
@@ -391,7 +391,7 @@ def _pool_called(name: str) -> str:
 def _occupant(uuid: str, sample: Sample | None, holders: Mapping[str, Held]) -> str | None:
     """Return the lease that has a device, of those that hold its card."""
     for lease_id, held in holders.items():
-        if any(cards.overlap(uuid, each) for each in held.lease.devices):
+        if any(capacity.overlap(uuid, each) for each in held.lease.devices):
             return lease_id
     # Nobody holds it, yet NVML lists a process: not ours to give away.  Those on a card of which
     # others hold parts may all be theirs.

@@ -1,6 +1,6 @@
 """The service's picture of all leases, written through to the store.
 
-Owns the order "stored first, then true, then told": a change that the store did not take has not
+The order is "stored first, then true, then told": a change that the store did not take has not
 happened.  One writer at a time holds ``lock`` from reading a lease to recording its change.  The
 store is synchronous and runs in one worker thread of its own.
 """

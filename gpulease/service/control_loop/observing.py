@@ -1,8 +1,7 @@
 """The first step of a round: what the provider shows, and what that says of each lease's use.
 
-Owns the present sight of the world, and that each change of verdict and each minute of evidence
-reaches the store, if not now then with a later look.  Refuses to decide anything.
-Devices that were given back count as taken until a look that began later.
+Each change of verdict and each minute of evidence reaches the store, if not now then with a later
+look.  Devices that were given back count as taken until a look that began later.
 """
 
 from __future__ import annotations
@@ -18,9 +17,8 @@ from gpulease.policy.capacity import with_drained
 from gpulease.policy.lifecycle import HOLDING
 from gpulease.policy.model import Device, Evidence, Lease, Observed
 from gpulease.providers.base import Provider
-from gpulease.service.control_loop.evidence import Watch
+from gpulease.service.control_loop.evidence import Minutes, Readings, Watch
 from gpulease.service.control_loop.ledger import Ledger
-from gpulease.service.control_loop.minutes import Minutes, Readings
 from gpulease.service.control_loop.policies import Policies
 from gpulease.service.metrics import Metrics
 from gpulease.store import Change, VerdictChange

@@ -1,9 +1,8 @@
 """The policy in force: a version in the store, or a file that a site pinned.
 
-Owns which text is in force and how another one comes into force without a restart.  A pinned file
-is looked at every few seconds; a text of it that is not valid changes nothing and is alarmed of.
-Every text that was in force is a version in the store.  Refuses to read the document:
-``policy.document`` does.
+Another text comes into force without a restart.  A pinned file is looked at every few seconds; a
+text of it that is not valid changes nothing and is alarmed of.  Every text that was in force is a
+version in the store.  ``policy.document`` reads the text.
 """
 
 from __future__ import annotations

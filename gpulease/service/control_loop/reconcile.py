@@ -1,10 +1,10 @@
 """The loop: observe, plan, store the intent, have it performed, tell.
 
-Owns that order and when it runs: on every event and on a tick.  After a crash it begins with what
-the store intends and what the provider shows, so nothing is granted twice and nothing leaks.
-Between rounds and while one looks, asks are decided from the last look: another one at thousands
-of leases takes longer.  Refuses to know what becomes of a plan: ``deciding`` does.  When the store
-does not take a change, the service says that it is degraded.
+It runs on every event and on a tick.  After a crash it begins with what the store intends and what
+the provider shows, so nothing is granted twice and nothing leaks.  Between rounds and while one
+looks, asks are decided from the last look: another one at thousands of leases takes longer.  What
+becomes of a plan stands in ``deciding``.  When the store does not take a change, the service says
+that it is degraded.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from datetime import UTC, datetime, timedelta
 from gpulease.errors import GPULeaseError
 from gpulease.policy import lifecycle
 from gpulease.policy.calendar.reservation import Window
+from gpulease.policy.capacity import ready_pods
 from gpulease.policy.explanation.forecast import ExpectedWaits, Outlook
 from gpulease.policy.model import (
     Alert,
@@ -29,14 +30,12 @@ from gpulease.policy.model import (
     PolicyDocument,
     Snapshot,
 )
-from gpulease.policy.warm import standing
 from gpulease.providers.base import Provider
 from gpulease.service.control_loop.deciding import PLANNER, Decider
 from gpulease.service.control_loop.evidence import Watch
-from gpulease.service.control_loop.incidents import Incidents
+from gpulease.service.control_loop.incidents import ContendedCapacity, Incidents, Orphans
 from gpulease.service.control_loop.ledger import Ledger
 from gpulease.service.control_loop.observing import ObservedState, Observer, Unseen
-from gpulease.service.control_loop.orphans import ContendedCapacity, Orphans
 from gpulease.service.control_loop.policies import Policies
 from gpulease.service.control_loop.workqueue import WorkQueue
 from gpulease.service.metrics import Metrics
@@ -262,7 +261,7 @@ class Reconciler:
 
     def _keep_warm(self, snapshot: Snapshot) -> None:
         pods = self._provider.warm_pods
-        wanted = standing(snapshot) if pods is not None else None
+        wanted = ready_pods(snapshot) if pods is not None else None
         if pods is not None and wanted is not None:
             pods.keep(wanted, snapshot.devices)
 

@@ -1,9 +1,8 @@
 """What people ask for waits for its turn and is done together: one look, one transaction.
 
 A class that begins is hundreds of asks in one moment, and a commit takes as long for one change as
-for thirty.  Owns the line of those who wait, and that a repeated ask with the same idempotency key
-is the same ask.  Refuses to know who may do what (``lease_commands``) and to decide what an ask
-becomes (``policy.admission_check``).
+for thirty.  A repeated ask with the same idempotency key is the same ask.  ``leases.commands`` says
+who may do what, ``policy.admission_check`` what an ask becomes.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from gpulease.errors import GPULeaseError
 from gpulease.policy import document
-from gpulease.policy.document import difference
+from gpulease.policy.document import edit
 from gpulease.policy.model import Device
 from gpulease.service.control_loop.ledger import Ledger
 from gpulease.service.control_loop.policies import Policies
@@ -102,7 +102,7 @@ class WhatIf:
             "requests": question["requests"],
             "left_out": question["left_out"],
             "cut": past.cut,
-            "changes": difference.differences(self._policies.current, new),
+            "changes": edit.differences(self._policies.current, new),
             "seconds": round(asyncio.get_running_loop().time() - began, 2),
             **found,
         }

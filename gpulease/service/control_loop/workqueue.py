@@ -1,10 +1,10 @@
 """Makes the world agree with the records, lease by lease.
 
-Owns a queue of lease keys, in which nothing can be stale: one worker a key reads the present
-record, makes sure that this process is still the store's one writer, and lets the provider start or
-stop what the record says; a failing one is tried again with back-off and holds no other back.  A
-record may ask for the same again and again: the provider's methods are idempotent.  (The model is
-the work queue of dask-gateway: https://github.com/dask/dask-gateway, ``workqueue.py``.)
+Nothing in a queue of lease keys can be stale: one worker a key reads the present record, makes sure
+that this process is still the store's one writer, and lets the provider start or stop what the
+record says; a failing one is tried again with back-off and holds no other back.  A record may ask
+for the same again and again: the provider's methods are idempotent.  (The model is the work queue
+of dask-gateway: https://github.com/dask/dask-gateway, ``workqueue.py``.)
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The hub's REST API, as far as the lease service needs it.
 
-Owns the calls "as the service" (its own token): which servers run, and refreshing a busy server's
-activity.  Refuses to draw conclusions: what a stopped server means is the reconcile loop's matter.
+These are the calls "as the service" (by its own token): which servers run, and refreshing a busy
+server's activity.  What a stopped server means is decided elsewhere.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """All hubs of a service: whom to ask about whom, and what is known while one of them is away.
 
-Owns the way from the service's names of people and groups to the hub that has them, and back.  A
-hub that does not answer keeps nobody of another one waiting.  Refuses to know HTTP (``hubapi``).
+The service's names of people and groups lead to the hub that has them, and back.  A hub that does
+not answer keeps nobody of another one waiting.
 """
 
 from __future__ import annotations

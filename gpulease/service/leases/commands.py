@@ -1,7 +1,7 @@
 """What people may do to leases: ask, keep, end, connect, look.
 
-Owns who may do what to whose lease.  Refuses to know HTTP, and to decide what an ask becomes
-(``policy.admission_check``).
+It is decided here who may do what to whose lease.  What an ask becomes, ``policy.admission_check``
+decides.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from gpulease.errors import GPULeaseError
-from gpulease.policy import admission_check, lifecycle, upgrades
-from gpulease.policy.explanation.what_ends import what_ends
+from gpulease.policy import admission, admission_check, lifecycle
+from gpulease.policy.explanation.forecast import what_ends
 from gpulease.policy.model import Evidence, Lease, LeaseState
 from gpulease.policy.reservations.seats import time_outs_at
 from gpulease.protocol import PROTOCOL_VERSION, ConnectionView, DeviceView
@@ -171,7 +171,7 @@ class LeaseCommands:
 
         def decide() -> Change:
             lease = self.changeable(asker, lease_id)
-            shape = upgrades.granted(self._loop.snapshot(), lease)
+            shape = admission.granted(self._loop.snapshot(), lease)
             outs = lifecycle.time_outs_of(self._policies.current, lease)
             cells = _cells(self._loop.observed_state.evidence.get(lease_id))
             after = lifecycle.reshape(lease, shape, self._loop.clock(), outs, cells=cells)

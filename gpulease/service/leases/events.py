@@ -1,9 +1,8 @@
 """Live events: what changed, numbered, for pages and for notebook servers.
 
-Owns the numbering, what each reader may see, how often, and the resume.  A resume id that is too
-old, or of an earlier service, gets the whole snapshot: a reconnect is always complete.  A server's
-own channel is told of everything at once; a page, which may show hundreds of leases, is told at
-once of all but figures that only move.  Refuses to make views.
+A resume id that is too old, or of an earlier service, gets the whole snapshot: a reconnect is
+always complete.  A server's own channel is told of everything at once; a page, which may show
+hundreds of leases, is told at once of all but figures that only move.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from typing import Any, Protocol
 from gpulease.policy.model import Lease, LeaseState
 from gpulease.protocol import ClassView, LeaseView, MessageView
 from gpulease.service.hubs.auth import Asker
-from gpulease.service.leases.details import with_detail
+from gpulease.service.leases.views import with_detail
 
 #: Changes that a resume can bridge.
 _KEPT = 2000

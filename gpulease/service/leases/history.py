@@ -1,24 +1,28 @@
-"""Leases that are no longer in memory, and what happened to each.
+"""Leases that are no longer in memory, what happened to each, and the use of GPUs over time.
 
-Owns who may read which part of the store's history.  Refuses to change anything.
+Who may read which part of the store's history is decided here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from statistics import median
 
 from gpulease.errors import GPULeaseError
 from gpulease.policy.calendar.reservation import Window
 from gpulease.policy.model import Lease, LeaseState
-from gpulease.policy.reservations.attendance import Attendance, attendance
+from gpulease.policy.reservations.reports import Attendance, attendance
+from gpulease.service.control_loop.deciding import event_view
+from gpulease.service.control_loop.evidence import busy_share
 from gpulease.service.control_loop.incidents import note_for
 from gpulease.service.control_loop.ledger import Ledger
-from gpulease.service.control_loop.minutes import share
-from gpulease.service.control_loop.plans import event_view
 from gpulease.service.hubs.auth import Asker
 from gpulease.service.leases.commands import LeaseCommands
-from gpulease.service.schemas.shapes import LeaseEvent
+from gpulease.service.schemas.shapes import LeaseEvent, TimelineStep
+from gpulease.store import used
+from gpulease.store.used import Used, Waited
 
 #: Who was asked for so long before a window may still have been in it.
 _LONGEST_LEASE = timedelta(days=7)
@@ -63,7 +67,7 @@ class History:
         if not old:
             return {}
         found = await self._ledger.call(self._ledger.store.busy_seconds, old)
-        return {lease_id: share(*found.get(lease_id, (0.0, 0.0))) for lease_id in old}
+        return {lease_id: busy_share(*found.get(lease_id, (0.0, 0.0))) for lease_id in old}
 
     async def attendance(self, windows: Sequence[Window], now: datetime) -> list[Attendance]:
         """Return who came to these windows of one reservation that have begun."""
@@ -89,7 +93,7 @@ class History:
         watched = await self._ledger.call(
             self._ledger.store.busy_seconds, [lease.id for lease in leases]
         )
-        busy = {each: share(*seconds) or 0.0 for each, seconds in watched.items()}
+        busy = {each: busy_share(*seconds) or 0.0 for each, seconds in watched.items()}
         return attendance(begun, leases, busy, now)
 
     async def one(self, asker: Asker, lease_id: str) -> Lease:
@@ -117,3 +121,102 @@ def _states(state: str) -> tuple[LeaseState, ...] | None:
         return (LeaseState(state),)
     except ValueError:
         raise GPULeaseError("invalid_query", f"There is no lease state {state!r}.") from None
+
+
+#: A chart has about so many steps.
+STEPS = 180
+#: In so many parts a time is read.
+_PARTS = 8
+_HOUR = timedelta(hours=1)
+_MINUTE = timedelta(minutes=1)
+
+
+async def read_timeline(
+    ledger: Ledger, since: datetime, until: datetime
+) -> tuple[list[Used], list[Waited]]:
+    """Return what is stored of a time, read in parts: a month of it keeps no change waiting.
+
+    Raises:
+        GPULeaseError: the store cannot be read.
+    """
+    part = max((until - since) / _PARTS, _HOUR)
+    found: list[Used] = []
+    at = since
+    while at < until:
+        end = min(at + part, until)
+        found += await ledger.call(ledger.store.read, used.minutes, at, end)
+        at = end
+    return found, await ledger.call(ledger.store.read, used.waits, since, until)
+
+
+def step_of(length: timedelta, folded: bool) -> timedelta:
+    """Return how long a step is: whole minutes, and whole hours where older hours are one row."""
+    unit = _HOUR if folded else _MINUTE
+    return max(-(-length // (STEPS * unit)), 1) * unit
+
+
+@dataclass
+class _Step:
+    busy: float = 0.0  # device-seconds
+    quiet: float = 0.0
+    idle: float = 0.0
+    unknown: float = 0.0
+    waiting: float = 0.0  # request-seconds
+    waits: list[float] = field(default_factory=list)  # seconds, of those that got a GPU
+
+
+def timeline(
+    minutes: Iterable[Used],
+    waits: Iterable[Waited],
+    since: datetime,
+    until: datetime,
+    step: timedelta,
+) -> list[TimelineStep]:
+    """Return each step's averages: devices by what they did, and people who waited.
+
+    Args:
+        minutes: device-seconds by verdict.
+        waits: the requests that waited within the time.
+        since: the beginning of the first step.
+        until: the end of the last step, which may be shorter than the others.
+        step: how long a step is.
+    """
+    steps = [_Step() for _ in range(max(-(-(until - since) // step), 0))]
+    for each in minutes:
+        if since <= each.at < until:
+            one = steps[(each.at - since) // step]
+            one.busy, one.quiet = one.busy + each.busy, one.quiet + each.quiet
+            one.idle, one.unknown = one.idle + each.idle, one.unknown + each.unknown
+    for waited in waits:
+        _add(steps, waited, since, until, step)
+    found: list[TimelineStep] = []
+    for number, one in enumerate(steps):
+        at = since + number * step
+        seconds = (min(at + step, until) - at).total_seconds()
+        found.append(
+            {
+                "at": at.isoformat(),
+                "busy": round(one.busy / seconds, 3),
+                "quiet": round(one.quiet / seconds, 3),
+                "idle": round(one.idle / seconds, 3),
+                "unknown": round(one.unknown / seconds, 3),
+                "waiting": round(one.waiting / seconds, 3),
+                "granted": len(one.waits),
+                "wait": round(median(one.waits), 1) if one.waits else None,
+                "longest_wait": round(max(one.waits), 1) if one.waits else None,
+            }
+        )
+    return found
+
+
+def _add(
+    steps: list[_Step], waited: Waited, since: datetime, until: datetime, step: timedelta
+) -> None:
+    begin, end = max(waited.since, since), min(waited.until or until, until)
+    if begin < end:
+        for number in range((begin - since) // step, -(-(end - since) // step)):
+            at = since + number * step
+            steps[number].waiting += (min(end, at + step) - max(begin, at)).total_seconds()
+    if waited.granted and waited.until is not None and since <= waited.until < until:
+        seconds = (waited.until - waited.since).total_seconds()
+        steps[(waited.until - since) // step].waits.append(seconds)

@@ -1,7 +1,8 @@
 """What was charged, kept at hand for each plan, and its sums for whoever looks at them.
 
-Owns two running sums that follow the store: use that decays, and what is spent of each budget's
-present period.  Refuses to decide what comes of them.
+Two running sums follow the store: use that decays, and what is spent of each budget's present
+period.  The time of pods that stood ready is charged to nobody; its sums of each day (UTC) are kept
+for admins.
 """
 
 from __future__ import annotations
@@ -12,15 +13,17 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 from gpulease.errors import GPULeaseError
 from gpulease.policy.budgets import Accounts, Use, running, use_of
 from gpulease.policy.model import PolicyDocument, Snapshot
 from gpulease.policy.projects import AtZero, Budget, Projects
+from gpulease.providers.base import WarmPods
 from gpulease.service.control_loop.ledger import Ledger
-from gpulease.service.notices.notify import Notice
+from gpulease.service.metrics import Metrics
+from gpulease.service.notices import Notice
 from gpulease.store import Change
 
 log = logging.getLogger(__name__)
@@ -235,3 +238,74 @@ def present(snapshot: Snapshot) -> list[Use]:
     """Return what is charged now, of leases that still run."""
     found = (running(lease, snapshot.now) for lease in snapshot.leases)
     return [each for each in found if each is not None]
+
+
+#: The store's note of the sums.
+_WARM_NOTE = "warm_seconds"
+#: Days for which sums are kept.
+_WARM_DAYS = 400
+#: Seconds between two looks.
+WARM_EVERY = 60.0
+
+
+class WarmTime:
+    """The sums.
+
+    Args:
+        ledger: reaches the store.
+        pods: where pods stand ready, if anywhere.
+        clock: the time, UTC.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        pods: WarmPods | None,
+        metrics: Metrics,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._ledger = ledger
+        self._pods = pods
+        self._metrics = metrics
+        self._clock = clock
+        self._days: dict[str, dict[str, float]] = {}  # day -> class -> seconds
+
+    async def load(self) -> None:
+        """Read the sums from the store."""
+        store = self._ledger.store
+        self._days = json.loads(await self._ledger.call(store.noted, _WARM_NOTE) or "{}")
+
+    def hours(self, since: date, until: date) -> dict[str, float]:
+        """Return the hours of GPUs by class, of whole days from ``since`` to ``until``."""
+        found: dict[str, float] = {}
+        for day, classes in self._days.items():
+            if since <= date.fromisoformat(day) <= until:
+                for name, seconds in classes.items():
+                    found[name] = found.get(name, 0.0) + seconds / 3600
+        return {name: round(found[name], 4) for name in sorted(found)}
+
+    async def watch(self) -> None:
+        """Add up and write down, until cancelled; what is not stored is stored later."""
+        while True:
+            await asyncio.sleep(WARM_EVERY)
+            try:
+                await self.look()
+            except GPULeaseError as error:
+                log.warning("the time of pods that stand ready was not stored: %s", error.sentence)
+
+    async def look(self) -> None:
+        """Add what passed since the last look, and write it down.
+
+        Raises:
+            GPULeaseError: the store does not take it.
+        """
+        more = self._pods.seconds() if self._pods is not None else {}
+        today = self._clock().date()
+        sums = self._days.setdefault(today.isoformat(), {}) if more else {}
+        for name, seconds in more.items():
+            sums[name] = sums.get(name, 0.0) + seconds
+            self._metrics.stood_ready(name, seconds)
+        if more:
+            oldest = (today - timedelta(days=_WARM_DAYS)).isoformat()
+            self._days = {day: held for day, held in self._days.items() if day >= oldest}
+            await self._ledger.call(self._ledger.store.note, _WARM_NOTE, json.dumps(self._days))

@@ -1,23 +1,25 @@
-"""Leases and classes as everybody sees them.
+"""Leases and classes as each person sees them: the record, the snapshot and words put together.
 
-Owns the putting together of a ``LeaseView`` from the record, the snapshot and the words of
-``policy.explanation``.  Refuses to say who may see it.
+The provider's own words (names of nodes, images, volumes) go to admins alone.  Nobody is told to do
+what only the holder can, and only the holder sees which notebook uses a lease.  Also here: figures
+for the alerts, of how long things have stood that should not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import TypedDict
 
 from gpulease.policy import capacity
-from gpulease.policy.explanation.explain import explain, of_wish
-from gpulease.policy.explanation.forecast import Forecast
-from gpulease.policy.explanation.what_ends import what_ends
+from gpulease.policy.explanation.explain import admin_step, explain, of_wish
+from gpulease.policy.explanation.forecast import Forecast, what_ends
 from gpulease.policy.model import (
     Device,
     Lease,
     LeaseState,
+    Observed,
     PolicyDocument,
     Shape,
     Snapshot,
@@ -32,9 +34,6 @@ from gpulease.protocol import (
 from gpulease.providers.base import ServerStarted
 from gpulease.service.control_loop.reconcile import Reconciler
 from gpulease.service.hubs.auth import Asker
-from gpulease.service.leases import standing
-from gpulease.service.leases.class_views import on_offer
-from gpulease.service.leases.details import newest, said_of, with_detail
 from gpulease.service.leases.view_parts import (
     asides,
     blockers,
@@ -47,10 +46,104 @@ from gpulease.service.leases.view_parts import (
     lease_budget,
     of_card,
     of_run,
+    on_offer,
     stepped,
     upgrade_view,
 )
 from gpulease.texts import joined
+
+
+def said_of(lease: Lease, observed: Mapping[str, Observed]) -> Observed | None:
+    """Return what is seen of a lease's present start, ``None`` when it does not start."""
+    seen = observed.get(lease.id)
+    starts = lease.state is LeaseState.STARTING
+    return seen if starts and seen is not None and seen.attempt == lease.attempt else None
+
+
+def newest(lease: Lease, observed: Mapping[str, Observed]) -> Lease:
+    """Return the lease with the newest of the provider's words."""
+    seen = said_of(lease, observed)
+    return replace(lease, detail=seen.detail) if seen is not None and seen.detail else lease
+
+
+def with_detail(asker: Asker, lease: Lease, view: LeaseView) -> LeaseView:
+    """Return the view for this asker.
+
+    An admin reads the provider's own words on the lease and, of others' leases, an admin's next
+    step; an instructor reads none there.
+    """
+    if asker.name == lease.user and not asker.admin:
+        return view  # the very one, so that it is written once for all who read it
+    own = view.copy()
+    if asker.name != lease.user:
+        own["notebook"] = ""
+    if asker.admin and lease.detail:
+        own["detail"] = lease.detail
+    if asker.name != lease.user:
+        own["next_step"] = admin_step(lease) if asker.admin else ""
+    return own
+
+
+#: Leases whose use counts: those that start have none yet, those that leave are not judged.
+_JUDGED = frozenset({LeaseState.ACTIVE, LeaseState.WARNED})
+
+
+def silences(snapshot: Snapshot) -> dict[str, float]:
+    """Return, for each class, the seconds for which its most silent lease has had no evidence."""
+
+    def silent(lease: Lease) -> datetime | None:
+        evidence = snapshot.evidence.get(lease.id)
+        if lease.state not in _JUDGED:
+            return None
+        return evidence.unknown_since if evidence is not None else lease.active_since
+
+    return _longest(snapshot, silent)
+
+
+def overdue(snapshot: Snapshot) -> dict[str, float]:
+    """Return, for each class, the seconds by which its latest reclaim is past its bound.
+
+    A warning has its end and a drain its longest time; what has ended has none left, and counts
+    while the provider still shows it.
+    """
+
+    def bound(lease: Lease) -> datetime | None:
+        if lease.state is LeaseState.WARNED:
+            return lease.warned_until
+        if lease.state is LeaseState.DRAINING:
+            return lease.drain_until
+        if lease.state is LeaseState.ENDED and lease.id in snapshot.observed:
+            return lease.ended
+        return None
+
+    return _longest(snapshot, bound)
+
+
+def device_uses(snapshot: Snapshot, free: set[str]) -> Iterator[tuple[str, str]]:
+    """Yield each device's pool and use: ``free``, ``used``, ``quarantined`` or ``lost``.
+
+    Args:
+        snapshot: with all devices.
+        free: identifiers of those that may be granted now.
+    """
+    for device in snapshot.devices:
+        kept_out = device.serves == () and device.occupied_by is None
+        if device.lost:
+            yield device.pool, "lost"
+        elif not device.healthy or kept_out:
+            yield device.pool, "quarantined"
+        else:
+            yield device.pool, "free" if device.uuid in free else "used"
+
+
+def _longest(snapshot: Snapshot, since: Callable[[Lease], datetime | None]) -> dict[str, float]:
+    found = dict.fromkeys((each.name for each in snapshot.policy.classes), 0.0)
+    for lease in snapshot.leases:
+        at = since(lease)
+        if at is not None:
+            seconds = (snapshot.now - at).total_seconds()
+            found[lease.gpu_class] = max(found.get(lease.gpu_class, 0.0), seconds)
+    return found
 
 
 class Figures(TypedDict):
@@ -286,7 +379,7 @@ class Views:
     def uses(self, snapshot: Snapshot) -> Iterable[tuple[str, str]]:
         """Return each device's pool and use, for the metrics."""
         free = {d.uuid for found in capacity.free_devices(snapshot).values() for d in found}
-        return standing.device_uses(snapshot, free)
+        return device_uses(snapshot, free)
 
 
 def _moved(view: LeaseView, figures: Figures) -> LeaseView:

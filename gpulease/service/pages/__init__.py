@@ -1,8 +1,7 @@
 """The service's pages, in the hub's own look.
 
-Owns the frames (markup that holds no data), the scripts and styles that fill them, and the headers
-that pages need.  Refuses to know leases: every figure on a page comes to the browser by the same
-REST and events that everybody else uses, so a page can do nothing that the API does not allow.
+A page's frame holds no data.  Every figure comes to the browser by the same REST and events that
+everybody else uses, so a page can do nothing that the API does not allow.
 """
 
 from gpulease.service.pages.frames import Site

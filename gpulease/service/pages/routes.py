@@ -1,7 +1,6 @@
-"""The tornado routes of the pages.
+"""The tornado routes of the pages: who may open which page, and the headers of each.
 
-Owns who may open which page and the headers of each.  Refuses to authenticate: the base handler it
-is given does that before a page's method runs.
+The base handler that they are given authenticates before a page's method runs.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from tornado.web import RedirectHandler, RequestHandler, StaticFileHandler
 
 from gpulease.errors import GPULeaseError
 from gpulease.service.languages import ENGLISH, LANGUAGES, language_of, script
-from gpulease.service.pages import guide
+from gpulease.service.pages import frames
 from gpulease.service.pages.frames import (
     FRAMES,
     GUIDE,
@@ -26,7 +25,7 @@ from gpulease.service.pages.frames import (
     render,
     render_refusal,
 )
-from gpulease.service.rest.scopes import ACCESS, needs_scope
+from gpulease.service.rest.base import ACCESS, needs_scope
 from gpulease.texts import Text
 
 
@@ -159,7 +158,7 @@ def _guide_handler(page: type[RequestHandler]) -> type[RequestHandler]:
 
         @needs_scope(ACCESS)
         async def get(self, name: str) -> None:
-            found = guide.page(name)
+            found = frames.guide_page(name)
             if found is None:
                 raise _no_page()
             frame = replace(self.frame, path=f"guide/{name}.html", title=found.title)
@@ -205,9 +204,11 @@ def handlers(base: type[RequestHandler], site: Site, reader_of: ReaderOf) -> Seq
     others = "|".join(language for language in LANGUAGES if language != ENGLISH)
     routes.append((f"{prefix}static/[^/]+/texts/({others})\\.js", Texts, {}))
     routes.append((f"{prefix}static/(.*)", Assets, {"path": str(STATIC)}))
-    routes.append((f"{prefix}guide/({guide.NAME})\\.html", _guide_handler(page), {"frame": GUIDE}))
-    pictures = {"path": str(guide.folder())}
-    routes.append((f"{prefix}guide/({guide.PICTURE})", Pictures, pictures))
+    routes.append(
+        (f"{prefix}guide/({frames.GUIDE_PAGE})\\.html", _guide_handler(page), {"frame": GUIDE})
+    )
+    pictures = {"path": str(frames.guide_folder())}
+    routes.append((f"{prefix}guide/({frames.GUIDE_PICTURE})", Pictures, pictures))
     # JupyterLab knows this address alone, and not where the site's documentation stands.
     help_page = {"url": site.guide("student.html"), "permanent": False}
     routes.append((f"{prefix}help", RedirectHandler, help_page))

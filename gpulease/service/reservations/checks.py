@@ -10,15 +10,14 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass, field, replace
 
 from gpulease.errors import GPULeaseError
-from gpulease.policy.calendar import Calendar, Closure, Expanded, wall_clock, zone_of
+from gpulease.policy.calendar.occurrences import Calendar, Closure, Expanded, wall_clock, zone_of
 from gpulease.policy.calendar.reservation import Reservation
-from gpulease.policy.capacity.devices import in_service
-from gpulease.policy.capacity.growth import promised
+from gpulease.policy.capacity import in_service, promised_devices
 from gpulease.policy.model import PolicyDocument, Snapshot
 from gpulease.policy.reservations import booking
 from gpulease.policy.reservations.feasibility import Pool
+from gpulease.policy.reservations.reports import Shortage, shortage
 from gpulease.policy.reservations.seats import effective
-from gpulease.policy.reservations.shortage import Shortage, shortage
 from gpulease.policy.units import say_moment
 from gpulease.service.hubs.api import HubUnreachableError
 from gpulease.service.reservations.expansion import Wanted, expanded
@@ -187,7 +186,7 @@ class Checks:
         there = in_service(snapshot)
         return {
             pool.name: Pool(
-                promised(snapshot.policy, pool.name, len(there.get(pool.name, ()))),
+                promised_devices(snapshot.policy, pool.name, len(there.get(pool.name, ()))),
                 pool.spare,
                 snapshot.policy.projects.guarantees(pool.name),
             )

@@ -2,7 +2,7 @@
 
 The order is "checked, stored, then true", one change at a time.  What a person's input sizes is
 worked out before the others have to wait.  What fits is decided in ``policy.reservations``, who may
-in ``reservations.rights``.
+in ``reservations.views``.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from gpulease.errors import GPULeaseError
-from gpulease.policy.calendar import Expanded
+from gpulease.policy.calendar.occurrences import Expanded
 from gpulease.policy.calendar.reservation import Reservation, Window
 from gpulease.policy.model import PolicyDocument, Snapshot
 from gpulease.policy.reservations import booking
-from gpulease.policy.reservations.changes import changes_of
+from gpulease.policy.reservations.reports import changes_of
 from gpulease.service.control_loop.ledger import Ledger
 from gpulease.service.hubs.auth import Asker
-from gpulease.service.notices.notify import Notice
+from gpulease.service.notices import Notice
 from gpulease.service.reservations.checks import Checks, Known, Outcome
-from gpulease.service.reservations.rights import Rights, may_not
+from gpulease.service.reservations.views import Rights, may_not
 from gpulease.service.schemas.reservation_bodies import (
     OF_KEY,
     ChangeBody,

@@ -15,8 +15,9 @@ from datetime import datetime
 from typing import Any, Final
 
 from gpulease.errors import GPULeaseError
-from gpulease.policy.calendar import Calendar, Closure, Expanded, codec, expand
+from gpulease.policy.calendar import reservation
 from gpulease.policy.calendar.ics_read import Read, from_ics, refuse_large
+from gpulease.policy.calendar.occurrences import Calendar, Closure, Expanded, expand
 from gpulease.service.workers import Workers
 
 _MODULE: Final = "gpulease.service.reservations.expansion"
@@ -50,7 +51,7 @@ async def expanded(
     found = [
         GPULeaseError.from_problem(each["problem"])
         if "problem" in each
-        else codec.expanded_from_json(each)
+        else reservation.expanded_from_json(each)
         for each in await workers.process(whose, _MODULE, asked, limit=limit)
     ]
     return found + [_too_long() for _ in every[len(found) :]]
@@ -95,8 +96,8 @@ def _too_long() -> GPULeaseError:
 
 def _to_json(wanted: Wanted) -> dict[str, Any]:
     return {
-        "calendar": codec.calendar_to_json(wanted.calendar),
-        "closures": codec.closures_to_json(wanted.closures),
+        "calendar": reservation.calendar_to_json(wanted.calendar),
+        "closures": reservation.closures_to_json(wanted.closures),
         "made": wanted.made.isoformat(),
         "now": wanted.now.isoformat(),
     }
@@ -104,8 +105,8 @@ def _to_json(wanted: Wanted) -> dict[str, Any]:
 
 def _from_json(record: dict[str, Any]) -> Wanted:
     return Wanted(
-        codec.calendar_from_json(record["calendar"]),
-        codec.closures_from_json(record["closures"]),
+        reservation.calendar_from_json(record["calendar"]),
+        reservation.closures_from_json(record["closures"]),
         datetime.fromisoformat(record["made"]),
         datetime.fromisoformat(record["now"]),
     )
@@ -114,7 +115,11 @@ def _from_json(record: dict[str, Any]) -> Wanted:
 def _answers(asked: dict[str, Any]) -> Iterable[dict[str, Any]]:
     for each in asked.get("expand", ()):
         found = _expanded(_from_json(each))
-        yield _problem(found) if isinstance(found, GPULeaseError) else codec.expanded_to_json(found)
+        yield (
+            _problem(found)
+            if isinstance(found, GPULeaseError)
+            else reservation.expanded_to_json(found)
+        )
     if read := asked.get("read"):
         try:
             now = datetime.fromisoformat(read["now"])

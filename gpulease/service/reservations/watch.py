@@ -1,6 +1,6 @@
 """Looks after reservations that are made: what closures take away, and labs that will be short.
 
-Owns whom it tells, and that everything is told once.
+Those whom it concerns are told of everything once.
 """
 
 from __future__ import annotations
@@ -12,22 +12,23 @@ from collections.abc import Callable
 
 from gpulease.errors import GPULeaseError
 from gpulease.looking import keep_looking
-from gpulease.policy.calendar import Closure, Occurrence, expand
+from gpulease.policy.calendar.occurrences import Closure, Occurrence, expand
 from gpulease.policy.calendar.reservation import Reservation
 from gpulease.policy.model import PolicyDocument, Snapshot
 from gpulease.policy.reservations import booking
-from gpulease.policy.reservations.changes import expanded_anew, what_changed
-from gpulease.policy.reservations.seats import effective
-from gpulease.policy.reservations.shortage import (
+from gpulease.policy.reservations.reports import (
     STEP,
     Shortage,
+    expanded_anew,
     sentence_of,
     shortage,
+    what_changed,
     without_class,
 )
+from gpulease.policy.reservations.seats import effective
 from gpulease.service.control_loop.ledger import Ledger
 from gpulease.service.hubs.api import HubUnreachableError
-from gpulease.service.notices.notify import Notice
+from gpulease.service.notices import Notice
 from gpulease.service.reservations.commands import Reservations
 from gpulease.service.workers import Workers
 from gpulease.store.reservations import ReservationEvent, events, note

@@ -1,7 +1,7 @@
 """How the service reads a body and writes an answer, whoever asks.
 
-Owns the size of a body, the security headers and the form of every refusal (RFC 9457).  Refuses to
-know who asks, and leases.
+The size of a body is bounded here; every answer gets the security headers, and every refusal has
+one form (RFC 9457).
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from gpulease.errors import PROBLEM_TYPE, GPULeaseError
 from gpulease.service.context import Services
 from gpulease.service.languages import answer_in, language_of, problem_in
 from gpulease.service.logs import reference
+from gpulease.service.schemas.bodies import PageQuery
 from gpulease.service.schemas.problems import BODY, QUERY, meant, place, problem_of, sentence
-from gpulease.service.schemas.queries import PageQuery
 
 log = logging.getLogger(__name__)
 

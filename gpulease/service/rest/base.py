@@ -1,24 +1,184 @@
-"""The handlers that know who asks, before they take a body and before their method runs.
+"""The base of REST handlers: who is asking, what a method needs, takes and answers.
 
-Owns authentication (the hub's OAuth cookie or a token header), the cross-site check, the bounds on
-one person's requests and the permission that a method needs.
+Marks on the methods say it (``needs_scope``, ``answers``); the check and the API's description
+follow from the marks.  A scope opens an address, not everybody's things: whose lease or group it is
+about is decided further inside.
 """
 
 from __future__ import annotations
 
 import hmac
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeVar
 
 from jupyterhub.services.auth import HubOAuthenticated
-from tornado.web import HTTPError
+from pydantic import BaseModel
+from tornado.web import HTTPError, RequestHandler
 
 from gpulease.errors import GPULeaseError
 from gpulease.protocol import HEADER_PROTOCOL
-from gpulease.service.hubs.auth import RESTART_ONCE, Asker, ServiceOAuth, asker_of
-from gpulease.service.rest import scopes
+from gpulease.service.hubs.auth import (
+    RESTART_ONCE,
+    SCOPE_ADMIN,
+    SCOPE_METRICS,
+    SCOPE_REQUEST,
+    SCOPE_RESERVE,
+    Asker,
+    ServiceOAuth,
+    asker_of,
+)
 from gpulease.service.rest.answering import Answers
 from gpulease.service.rest.versions import check_protocol
+
+#: Whoever the hub lets use the service at all.
+ACCESS: Final = "access:services!service=gpulease"
+#: No log-in.
+PUBLIC: Final = "none"
+#: Credentials that are no token of the hub's.
+LEASE_TOKEN: Final = "the lease's own token"  # noqa: S105
+AGENT_TOKEN: Final = "a node agent's own token"  # noqa: S105
+WARM_TOKEN: Final = "the own token of a pod that stands ready"  # noqa: S105
+
+_HOLDS: dict[str, Callable[[Asker], bool]] = {
+    ACCESS: lambda _: True,
+    SCOPE_REQUEST: lambda asker: asker.may_ask or asker.admin,
+    SCOPE_RESERVE: lambda asker: asker.admin or asker.leads_all or bool(asker.leads),
+    SCOPE_ADMIN: lambda asker: asker.admin,
+    SCOPE_METRICS: lambda asker: asker.may_measure,
+}
+_REFUSALS = {
+    SCOPE_REQUEST: ("may_not_ask", "This token may not ask for GPUs.", RESTART_ONCE),
+    SCOPE_RESERVE: ("may_not_reserve", "This token may not reserve GPUs.", "Ask an admin."),
+    SCOPE_ADMIN: ("admins_only", "Only a GPU admin may do this.", "Ask an admin."),
+    SCOPE_METRICS: (
+        "may_not_measure",
+        "This token may not read the figures.",
+        "Give its role the scope read:metrics.",
+    ),
+}
+_CLOSED = ("forbidden", "Nobody may do this.", "")
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def needs_scope(*scopes: str) -> Callable[[F], F]:
+    """Mark a handler's method with the scopes of which one is needed.
+
+    ``BaseHandler.admit`` checks it before the body is read; what is not marked is closed.
+    """
+
+    def mark(method: F) -> F:
+        method.needed_scopes = scopes  # type: ignore[attr-defined]
+        return method
+
+    return mark
+
+
+def needed_scopes(handler: type, method: str) -> tuple[str, ...]:
+    """Return the scopes of which a method needs one; empty where it is closed or not there."""
+    found: tuple[str, ...] = getattr(getattr(handler, method.lower(), None), "needed_scopes", ())
+    return found
+
+
+def check_scopes(asker: Asker, scopes: Iterable[str]) -> None:
+    """Refuse an asker who holds none of these.
+
+    Raises:
+        GPULeaseError: ``may_not_ask``, ``may_not_reserve``, ``admins_only``, ``may_not_measure``,
+            ``forbidden`` (403).
+    """
+    wanted = tuple(scopes)
+    if any(_HOLDS[scope](asker) for scope in wanted if scope in _HOLDS):
+        return
+    reason, sentence, step = _REFUSALS.get(wanted[0], _CLOSED) if wanted else _CLOSED
+    raise GPULeaseError(reason, sentence, next_step=step, status=403)
+
+
+METHODS: Final = ("get", "post", "put", "patch", "delete")
+
+
+@dataclass(frozen=True)
+class Text:
+    """An answer that is no JSON."""
+
+    media: str
+
+
+#: A websocket's first answer; what is said on it stands in ``protocol``.
+WEBSOCKET: Final[Mapping[int, Any]] = {101: None}
+
+
+@dataclass(frozen=True)
+class Described:
+    """What a method takes and answers.
+
+    Attributes:
+        answers: by status, the shape of a good answer: a type, ``Text``, or ``None`` for no body.
+        body: the shape of its body.
+        query: the model of its query.
+        refuses: statuses of refusals beyond those that every request may meet.
+        repeatable: takes an ``Idempotency-Key``.
+    """
+
+    answers: Mapping[int, Any]
+    body: type[Any] | None = None
+    query: type[BaseModel] | None = None
+    refuses: tuple[int, ...] = ()
+    repeatable: bool = False
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One method of one address."""
+
+    method: str
+    path: str
+    handler: type[RequestHandler]
+
+    @property
+    def described(self) -> Described:
+        """What it takes and answers."""
+        found: Described = getattr(self.handler, self.method).described
+        return found
+
+    @property
+    def summary(self) -> str:
+        """The first sentence of the method's own words."""
+        said = getattr(self.handler, self.method).__doc__ or ""
+        return str(said).partition("\n\n")[0].replace("\n", " ").strip()
+
+    @property
+    def scopes(self) -> tuple[str, ...]:
+        """The scopes of which it needs one."""
+        return needed_scopes(self.handler, self.method)
+
+
+def answers(
+    shapes: Mapping[int, Any],
+    *,
+    body: type[Any] | None = None,
+    query: type[BaseModel] | None = None,
+    refuses: tuple[int, ...] = (),
+    repeatable: bool = False,
+) -> Callable[[F], F]:
+    """Mark a handler's method with what it takes and answers; see ``Described``."""
+
+    def mark(method: F) -> F:
+        found = Described(shapes, body, query, refuses, repeatable)
+        method.described = found  # type: ignore[attr-defined]
+        return method
+
+    return mark
+
+
+def operations(api: Mapping[str, type[RequestHandler]]) -> Iterator[Operation]:
+    """Yield every operation of a table of addresses."""
+    for path, handler in api.items():
+        for method in METHODS:
+            if hasattr(getattr(handler, method), "described"):
+                yield Operation(method, path, handler)
+
 
 _READING = frozenset({"GET", "HEAD", "OPTIONS"})
 #: What a browser calls the places where a page stands inside another.
@@ -60,7 +220,7 @@ class BaseHandler(LogIn, HubOAuthenticated, Answers):
 
         Raises:
             GPULeaseError: ``not_logged_in`` (401), ``xsrf_failed``, ``cross_site``,
-                ``no_access``, ``bad_name`` (403), what ``scopes.check`` refuses with,
+                ``no_access``, ``bad_name`` (403), what ``check_scopes`` refuses with,
                 ``too_many_changes``, ``too_many_requests`` (429), ``hub_unreachable`` (502),
                 ``wrong_protocol`` (426).
         """
@@ -100,7 +260,7 @@ class BaseHandler(LogIn, HubOAuthenticated, Answers):
         if (
             self.request.method in self.allowed_methods()
         ):  # else it is answered that there is no such one
-            scopes.check(self.asker, scopes.needed(type(self), str(self.request.method)))
+            check_scopes(self.asker, needed_scopes(type(self), str(self.request.method)))
 
     def _managing(self, asker: Asker) -> Asker:
         """Return an asker with the groups that the policy makes them a manager of."""

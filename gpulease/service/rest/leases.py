@@ -1,6 +1,6 @@
 """REST of leases: list, ask, show, end, keep, connections, history.
 
-Owns the form of requests and answers; what they do stands in ``lease_commands``.
+What they do stands in ``leases.commands``.
 """
 
 from __future__ import annotations
@@ -11,13 +11,18 @@ from gpulease.errors import GPULeaseError
 from gpulease.protocol import ClassView, ConnectionView, LeaseView
 from gpulease.protocol.asks import AskBody
 from gpulease.runs.names import run_of
-from gpulease.service.control_loop.plans import decided
+from gpulease.service.control_loop.deciding import decided
 from gpulease.service.hubs.auth import SCOPE_ADMIN, SCOPE_REQUEST, SCOPE_RESERVE
-from gpulease.service.rest.base import BaseHandler
-from gpulease.service.rest.operations import answers
-from gpulease.service.rest.scopes import ACCESS, needs_scope
-from gpulease.service.schemas.bodies import ConnectionBody, EmptyBody, EndBody, EndGroupBody
-from gpulease.service.schemas.queries import LeasesQuery, PageQuery, is_set
+from gpulease.service.rest.base import ACCESS, BaseHandler, answers, needs_scope
+from gpulease.service.schemas.bodies import (
+    ConnectionBody,
+    EmptyBody,
+    EndBody,
+    EndGroupBody,
+    LeasesQuery,
+    PageQuery,
+    is_set,
+)
 from gpulease.service.schemas.shapes import (
     DecisionView,
     Items,

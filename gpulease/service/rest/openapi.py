@@ -1,6 +1,6 @@
 """The description of the API, made from the marks of the handlers and the shapes that they name.
 
-Owns the form of an OpenAPI 3.1 document, and which refusals every request may meet.
+It is an OpenAPI 3.1 document, and says which refusals every request may meet.
 """
 
 from __future__ import annotations
@@ -17,9 +17,7 @@ from pydantic.json_schema import JsonSchemaMode
 from gpulease import __version__
 from gpulease.errors import PROBLEM_TYPE
 from gpulease.service.rest.answering import KEY_MAX, reader
-from gpulease.service.rest.base import BaseHandler
-from gpulease.service.rest.operations import Operation, Text
-from gpulease.service.rest.scopes import PUBLIC
+from gpulease.service.rest.base import PUBLIC, BaseHandler, Operation, Text
 from gpulease.service.schemas.shapes import Problem
 from gpulease.service.workers import Workers
 

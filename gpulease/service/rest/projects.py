@@ -1,6 +1,6 @@
-"""REST of projects: how they stand, what is left of their budgets, what was used.
+"""REST of projects and groups: shares, budgets, use, whom one teaches, and what is told to them.
 
-Owns who may see whose: everybody their own, who leads a group all of its project, admins all.
+Everybody sees their own projects, who leads a group all of its project, admins all.
 """
 
 from __future__ import annotations
@@ -11,18 +11,28 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from gpulease.policy import budgets
-from gpulease.policy.fairness import Node, standing
+from gpulease.policy.fairness import standing
 from gpulease.policy.model import Snapshot
 from gpulease.policy.projects import Project
-from gpulease.service.hubs.auth import SCOPE_ADMIN, Asker
-from gpulease.service.leases import timeline
+from gpulease.policy.shares import Node
+from gpulease.protocol import MessageView
+from gpulease.service.hubs.api import HubUnreachableError
+from gpulease.service.hubs.auth import SCOPE_ADMIN, SCOPE_RESERVE, Asker
+from gpulease.service.leases import history
+from gpulease.service.leases.commands import hub_unreachable, not_your_group
 from gpulease.service.leases.usage import charged, present, sums
 from gpulease.service.leases.view_parts import budget_view
-from gpulease.service.rest.base import BaseHandler
-from gpulease.service.rest.operations import Text, answers
-from gpulease.service.rest.scopes import ACCESS, needs_scope
-from gpulease.service.schemas.queries import TimelineQuery, UsageQuery
+from gpulease.service.notices import may_tell
+from gpulease.service.rest.base import ACCESS, BaseHandler, Text, answers, needs_scope
+from gpulease.service.schemas.bodies import (
+    EmptyBody,
+    MembersQuery,
+    MessageBody,
+    TimelineQuery,
+    UsageQuery,
+)
 from gpulease.service.schemas.shapes import (
+    GroupView,
     Items,
     PoolShare,
     ProjectView,
@@ -111,10 +121,10 @@ class Timeline(BaseHandler):
         length = timedelta(hours=hours)
         folded = length > timedelta(days=1)
         since = (until - length).replace(minute=0) if folded else until - length
-        minutes, waits = await timeline.read(self.services.ledger, since, until)
-        step = timeline.step_of(until - since, folded)
+        minutes, waits = await history.read_timeline(self.services.ledger, since, until)
+        step = history.step_of(until - since, folded)
         items = await self.services.workers.thread(
-            self.asker.name, timeline.timeline, minutes, waits, since, until, step
+            self.asker.name, history.timeline, minutes, waits, since, until, step
         )
         return {
             "since": since.isoformat(),
@@ -213,3 +223,71 @@ def _share(node: Node) -> PoolShare:
 
 def _midnight(day: date, zone: ZoneInfo) -> datetime:
     return datetime.combine(day, time(), zone).astimezone(UTC)
+
+
+class Groups(BaseHandler):
+    """``groups``: those that one may reserve for."""
+
+    @needs_scope(SCOPE_RESERVE)
+    @answers({200: Items[GroupView]}, refuses=(502,))
+    async def get(self) -> None:
+        """List the groups that you may reserve for.
+
+        Raises:
+            GPULeaseError: ``hub_unreachable`` (502).
+        """
+        asker = self.asker
+        everywhere = asker.admin or asker.leads_all
+        names = list(asker.leads)
+        if everywhere or asker.leads_hub:
+            try:
+                found = await self.services.hub.groups(None if everywhere else asker.names)
+            except HubUnreachableError as error:
+                raise hub_unreachable() from error
+            names = found if everywhere else sorted({*names, *found})
+        self.answer({"items": [{"name": name} for name in names]})
+
+
+class Members(BaseHandler):
+    """``groups/members``: the members of one group."""
+
+    @needs_scope(SCOPE_RESERVE)
+    @answers({200: Items[str]}, query=MembersQuery, refuses=(502,))
+    async def get(self) -> None:
+        """List the names of a group's members.
+
+        Raises:
+            GPULeaseError: ``not_your_group`` (403), ``hub_unreachable`` (502).
+        """
+        group = self.query(MembersQuery).group
+        if not may_tell(self.asker, group):
+            raise not_your_group(group)
+        try:
+            names = await self.services.hub.members(group)
+        except HubUnreachableError as error:
+            raise hub_unreachable() from error
+        self.answer({"items": names})
+
+
+class MessageList(BaseHandler):
+    """``messages``."""
+
+    @needs_scope(SCOPE_RESERVE)
+    @answers({201: MessageView}, body=MessageBody)
+    async def post(self) -> None:
+        """Show a text to the members of a group for a time."""
+        body = self.parse(MessageBody)
+        told = await self.services.messages.tell(self.asker, body.group, body.text, body.seconds)
+        self.answer(told.view(), 201)
+
+
+class OneMessage(BaseHandler):
+    """``messages/{id}``."""
+
+    @needs_scope(SCOPE_RESERVE)
+    @answers({204: None}, body=EmptyBody)
+    async def delete(self, message_id: str) -> None:
+        """Delete a message; a repeat changes nothing."""
+        self.parse(EmptyBody)
+        await self.services.messages.withdraw(self.asker, message_id)
+        self.set_status(204)

@@ -9,16 +9,13 @@ from gpulease.errors import GPULeaseError
 from gpulease.policy.calendar import ics
 from gpulease.policy.calendar.ics_read import MAX_TEXT
 from gpulease.policy.reservations import booking
-from gpulease.policy.reservations.attendance import as_csv
+from gpulease.policy.reservations.reports import as_csv
 from gpulease.service.hubs.auth import SCOPE_RESERVE
 from gpulease.service.reservations.checks import Outcome
 from gpulease.service.reservations.expansion import calendar_read
 from gpulease.service.reservations.views import LISTED, reservation_view
-from gpulease.service.rest.base import BaseHandler
-from gpulease.service.rest.operations import Text, answers
-from gpulease.service.rest.scopes import ACCESS, needs_scope
-from gpulease.service.schemas.bodies import EndBody
-from gpulease.service.schemas.queries import GroupQuery, ReservationsQuery, is_set
+from gpulease.service.rest.base import ACCESS, BaseHandler, Text, answers, needs_scope
+from gpulease.service.schemas.bodies import EndBody, GroupQuery, ReservationsQuery, is_set
 from gpulease.service.schemas.reservation_bodies import (
     ApplyBody,
     CalendarBody,

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from gpulease.policy.budgets import Remainder
-from gpulease.policy.explanation.audited import audited
+from gpulease.policy.explanation.catalogue import audited
 from gpulease.policy.model import Lease, LeaseState
 from gpulease.runs import names, sentences
 from gpulease.runs.model import Run, RunState
 from gpulease.service.context import Services
 from gpulease.service.hubs.auth import SCOPE_REQUEST, Asker
 from gpulease.service.leases.view_parts import budget_view
-from gpulease.service.rest.base import BaseHandler
-from gpulease.service.rest.operations import answers
-from gpulease.service.rest.scopes import ACCESS, needs_scope
-from gpulease.service.runs import gpus
-from gpulease.service.schemas.bodies import EmptyBody, RunReport, SubmitBody
-from gpulease.service.schemas.queries import RunsQuery, is_set
-from gpulease.service.schemas.run_shapes import RunEventView, RunView
-from gpulease.service.schemas.shapes import Items, Page
+from gpulease.service.rest.base import ACCESS, BaseHandler, answers, needs_scope
+from gpulease.service.runs import commands
+from gpulease.service.schemas.bodies import EmptyBody, RunReport, RunsQuery, SubmitBody, is_set
+from gpulease.service.schemas.shapes import Items, Page, RunEventView, RunView
 from gpulease.store.runs import RunEvent
 from gpulease.texts import Text, joined
 
@@ -97,7 +93,7 @@ class RunEvents(BaseHandler):
         run = await services.runs.one(self.asker, run_id)
         for lease in await services.runs.leases(self.asker, run_id):
             history = await services.ledger.call(services.ledger.store.transitions, lease.id)
-            found += gpus.rows(run, lease, history, _end(lease))
+            found += commands.gpu_rows(run, lease, history, _end(lease))
         return found
 
 

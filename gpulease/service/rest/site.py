@@ -1,34 +1,42 @@
-"""REST of the site: policy, health, metrics, the API's own description.
-
-Owns who may see and change these and the form of the answers.
-"""
+"""REST of the site: policy, health, metrics, the API's own description, what node agents saw."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, replace
 from typing import Any
 
-from gpulease.policy.consequences import at_once, warned_by
+from gpulease.policy.consequences import at_once, audience, warned_by
 from gpulease.policy.document import MAX_TEXT, dump, form, json_schema
-from gpulease.policy.document.difference import differences
-from gpulease.policy.document.edit import with_time_outs
-from gpulease.policy.document.redaction import concerning
-from gpulease.policy.explanation.audience import audience
+from gpulease.policy.document.edit import concerning, differences, with_time_outs
 from gpulease.policy.model import PolicyDocument
-from gpulease.policy.reservations.shortage import sentence_of, without_class
+from gpulease.policy.reservations.reports import sentence_of, without_class
+from gpulease.service.agents import resources_of
 from gpulease.service.context import Services
 from gpulease.service.hubs.auth import SCOPE_ADMIN, SCOPE_METRICS
 from gpulease.service.leases.device_map import DeviceState, device_map
 from gpulease.service.rest.answering import Answers
-from gpulease.service.rest.base import BaseHandler
+from gpulease.service.rest.base import (
+    ACCESS,
+    AGENT_TOKEN,
+    PUBLIC,
+    BaseHandler,
+    answers,
+    needs_scope,
+)
 from gpulease.service.rest.openapi import Description
-from gpulease.service.rest.operations import answers
-from gpulease.service.rest.scopes import ACCESS, PUBLIC, needs_scope
-from gpulease.service.schemas.bodies import PolicyBody, TimeOutsBody, WhatIfBody
-from gpulease.service.schemas.queries import AuditQuery, PageQuery
+from gpulease.service.rest.versions import check_protocol
+from gpulease.service.schemas.bodies import (
+    AgentPostBody,
+    AuditQuery,
+    PageQuery,
+    PolicyBody,
+    TimeOutsBody,
+    WhatIfBody,
+)
 from gpulease.service.schemas.shapes import (
     AlertView,
     AskerView,
+    BatchesTaken,
     ChangeView,
     HealthView,
     IncidentView,
@@ -293,3 +301,33 @@ class OpenAPI(Answers):
         description: Description = self.settings["description"]
         self.set_header("Content-Type", "application/json")
         self.finish(await description.text(self.services.workers))
+
+
+_NEXT_STEP = "Run the agent's image of the service's version."
+
+
+class AgentBatches(Answers):
+    """``agents/batches``."""
+
+    body_max = 4 * 2**20
+
+    async def admit(self) -> None:
+        """Find out which node's agent posts: its node is the token's, never the body's.
+
+        Raises:
+            GPULeaseError: ``not_an_agent``, ``cluster_unreachable``.
+        """
+        self._node = await self.services.agents.node_of(self.bearer())
+
+    @needs_scope(AGENT_TOKEN)
+    @answers({200: BatchesTaken}, body=AgentPostBody, refuses=(401, 403, 426, 502))
+    async def post(self) -> None:
+        """Take what a node agent saw.
+
+        Raises:
+            GPULeaseError: ``wrong_protocol`` (426) and what ``parse`` refuses with.
+        """
+        post = self.parse(AgentPostBody).root
+        check_protocol("The agent", post["protocol"], _NEXT_STEP)
+        resources = resources_of(self.services.policies.current)
+        self.answer({**self.services.agents.take(self._node, post), "resources": resources})

@@ -1,6 +1,6 @@
 """The websockets: live events, the supervisor channel, and that of a pod that stands ready.
 
-Owns framing, who may open which, and what happens to a reader that does not keep up.  What the
+Who may open which is decided here, and what happens to a reader that does not keep up.  What the
 messages say stands in ``events`` and ``supervisor_connections``.
 """
 
@@ -29,10 +29,16 @@ from gpulease.service.languages import ENGLISH, answer_in, best_of
 from gpulease.service.leases.events import Reader
 from gpulease.service.rate_limit import PAGES_MAX, PEERS_MAX, Bounds
 from gpulease.service.rest.answering import Answers, reader
-from gpulease.service.rest.base import BaseHandler
-from gpulease.service.rest.operations import WEBSOCKET, answers
-from gpulease.service.rest.scopes import ACCESS, LEASE_TOKEN, WARM_TOKEN, needs_scope
-from gpulease.service.schemas.queries import EventsQuery
+from gpulease.service.rest.base import (
+    ACCESS,
+    LEASE_TOKEN,
+    WARM_TOKEN,
+    WEBSOCKET,
+    BaseHandler,
+    answers,
+    needs_scope,
+)
+from gpulease.service.schemas.bodies import EventsQuery
 
 log = logging.getLogger(__name__)
 

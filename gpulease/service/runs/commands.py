@@ -1,18 +1,19 @@
 """What people may do with runs of whole notebooks, and what the servers of runs report.
 
-Owns who may see and change which run.  Refuses to start servers (``run_servers``) and to execute
-anything: that is the run's own notebook server's (``lab.runs``).
+A run's log also says when the run had a GPU and why that left.  The run's own notebook server
+executes the notebook (``lab.runs``).
 """
 
 from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from gpulease.errors import GPULeaseError
 from gpulease.policy import admission_check
 from gpulease.policy.budgets import Remainder
+from gpulease.policy.explanation.catalogue import audited
 from gpulease.policy.model import EndReason, Lease, LeaseState, PolicyDocument, Snapshot
 from gpulease.runs import life, names, parameters
 from gpulease.runs.model import OnLoss, Run, RunState, Terms
@@ -20,10 +21,9 @@ from gpulease.service.hubs.api import HubUnreachableError
 from gpulease.service.hubs.auth import Asker
 from gpulease.service.hubs.hubs import Hubs
 from gpulease.service.leases.commands import hub_unreachable
-from gpulease.service.runs.records import RunRecords
-from gpulease.service.runs.servers import RunServers
+from gpulease.service.runs.servers import RunRecords, RunServers
 from gpulease.service.schemas.bodies import RunReport, SubmitBody
-from gpulease.store import RunChange, RunEvent, key_reused
+from gpulease.store import RunChange, RunEvent, TransitionRecord, key_reused
 from gpulease.texts import Text
 
 #: Runs of one person that have not ended.
@@ -329,3 +329,40 @@ def _no_such_run(run_id: str) -> GPULeaseError:
         numbers={"run": run_id},
         status=404,
     )
+
+
+def gpu_rows(
+    run: Run, lease: Lease, history: Sequence[TransitionRecord], sentence: str
+) -> Iterator[RunEvent]:
+    """Tell when a GPU came, when it went on with others, and when and why the GPU left.
+
+    What happens once the run is over is not told.
+
+    ``sentence``: what is said of the lease's end.  A run that is warned hands its GPU back by
+    itself, between two cells: why is then what it was warned of.
+    """
+    if lease.active_since is None:
+        return
+    yield RunEvent(run.id, lease.active_since, "", "gpu", "")
+    yield from _reshaped(run, history)
+    if lease.ended is None or (run.ended is not None and lease.ended >= run.ended):
+        return
+    why = _warned_of(history) if lease.end_reason is EndReason.RETURNED else sentence
+    yield RunEvent(run.id, lease.ended, "", "gpu_left", why)
+
+
+def _reshaped(run: Run, history: Sequence[TransitionRecord]) -> Iterator[RunEvent]:
+    warned = ""
+    for row in history:
+        if row.target == LeaseState.WARNED.value:
+            warned = audited(row.why)
+        elif (row.target, row.why) == (LeaseState.QUEUED.value, "reshaped"):
+            yield RunEvent(run.id, row.at, "", "gpu_changed", warned)
+
+
+def _warned_of(history: Sequence[TransitionRecord]) -> str:
+    """Return what a lease was warned of when it was given back, ``""`` where it was not."""
+    warned, leaves = LeaseState.WARNED.value, LeaseState.DRAINING.value
+    if (warned, leaves) not in {(row.source, row.target) for row in history}:
+        return ""
+    return next((audited(row.why) for row in reversed(history) if row.target == warned), "")

@@ -1,24 +1,107 @@
-"""Follows the runs: has the hub start and remove their servers, and sees which of them are gone.
+"""The records of runs of whole notebooks, and the servers that execute them.
 
-Owns the order of a look: ask the hub, decide (``runs.life``), store, then do.
+A change that the store did not take has not happened.  In memory are runs that have not ended or
+whose server is still at the hub, and those that others wait for.  A look at the servers asks the
+hub, decides (``runs.life``), stores, and then has servers started and removed.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from datetime import datetime
 
 from gpulease.looking import keep_looking
+from gpulease.policy.model import Lease
 from gpulease.runs import life, names
 from gpulease.runs.model import Run, RunState, ServerSeen, Terms
+from gpulease.service.control_loop.ledger import Ledger
 from gpulease.service.hubs.api import HubRefusedError, HubUnreachableError
 from gpulease.service.hubs.hubs import Hubs
-from gpulease.service.runs.records import RunRecords
-from gpulease.store import RunChange
+from gpulease.store import RunChange, RunEvent
+from gpulease.store import runs as stored
 
 log = logging.getLogger(__name__)
+
+
+class RunRecords:
+    """Runs by id; who changes some holds ``lock`` from reading to saving."""
+
+    def __init__(self, ledger: Ledger, clock: Callable[[], datetime]) -> None:
+        self.known: dict[str, Run] = {}
+        self.lock = asyncio.Lock()
+        self.clock = clock
+        #: Set when there is something to do for whoever follows the runs.
+        self.wanted = asyncio.Event()
+        self._ledger = ledger
+
+    async def load(self) -> None:
+        """Read what is alive."""
+        await self._remember(await self._ledger.call(self._ledger.store.read, stored.live))
+
+    async def find(self, run_id: str) -> Run | None:
+        """Return a run, however old."""
+        run = self.known.get(run_id)
+        if run is None:
+            run = await self._ledger.call(self._ledger.store.read, stored.one, run_id)
+        return run
+
+    async def of_array(self, array: str) -> list[Run]:
+        """Return the runs of one array, however old."""
+        return await self._ledger.call(self._ledger.store.read, stored.of_array, array)
+
+    async def page(
+        self, users: Sequence[str] | None, *, offset: int, limit: int
+    ) -> tuple[list[Run], int]:
+        """Return runs of some people, or of all, newest first, and how many there are."""
+        return await self._ledger.call(
+            self._ledger.store.read, stored.page, users, offset=offset, limit=limit
+        )
+
+    async def events(self, run_id: str) -> list[RunEvent]:
+        """Return what happened to a run, oldest first."""
+        return await self._ledger.call(self._ledger.store.read, stored.events, run_id)
+
+    async def leases(self, run: Run) -> list[Lease]:
+        """Return the leases that a run has had, oldest first."""
+        server = names.server_of(run.id)
+        return await self._ledger.call(self._ledger.store.read, stored.leases, run.user, server)
+
+    async def save(self, changes: Sequence[RunChange]) -> None:
+        """Store changes, all or none; then they are true.
+
+        Raises:
+            GPULeaseError: what the store refuses with.
+        """
+        if not changes:
+            return
+        await self._ledger.call(self._ledger.store.write, stored.save, changes, self.clock())
+        for change in changes:
+            run = change.after
+            if change.what:
+                log.info(
+                    "run %s: %s", run.state.value, change.what,
+                    extra={"run": run.id, "user": run.user, "reason": run.reason},
+                )  # fmt: skip
+        await self._remember([change.after for change in changes])
+
+    async def _remember(self, runs: Sequence[Run]) -> None:
+        self.known |= {run.id: run for run in runs}
+        wanted = {each for run in self.known.values() if not _over(run) for each in run.after}
+        for each in wanted - self.known.keys():
+            found = await self._ledger.call(self._ledger.store.read, stored.one, each)
+            if found is not None:
+                self.known[each] = found
+        self.known = {
+            run.id: run for run in self.known.values() if not _over(run) or run.id in wanted
+        }
+
+
+def _over(run: Run) -> bool:
+    return run.state is RunState.ENDED and run.cleared
+
 
 _NO_NAMED_SERVERS = "Named servers are not enabled"
 

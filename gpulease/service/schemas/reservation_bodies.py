@@ -16,8 +16,15 @@ from pydantic import BeforeValidator, Field, ValidationError
 
 from gpulease import reservations_file
 from gpulease.errors import GPULeaseError
-from gpulease.policy.calendar import Calendar, Changed, repetition, wall_clock, wall_text, zone_of
 from gpulease.policy.calendar.ics_read import MAX_TEXT, Read
+from gpulease.policy.calendar.occurrences import (
+    Calendar,
+    Changed,
+    repetition,
+    wall_clock,
+    wall_text,
+    zone_of,
+)
 from gpulease.policy.calendar.reservation import Reservation
 from gpulease.policy.projects import ADDRESS
 from gpulease.policy.units import parse_duration

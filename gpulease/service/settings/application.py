@@ -22,7 +22,6 @@ from traitlets.config import Application
 
 from gpulease import __version__
 from gpulease.errors import GPULeaseError
-from gpulease.service.settings.further_hubs import read_hubs
 from gpulease.service.settings.kubernetes import KubernetesSettings
 from gpulease.service.settings.options import Options
 from gpulease.service.settings.reading import (
@@ -30,6 +29,7 @@ from gpulease.service.settings.reading import (
     listening_at,
     listening_tls,
     read_configuration,
+    read_hubs,
     size_option,
     smtp_login,
     web_address,

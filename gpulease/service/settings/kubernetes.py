@@ -1,6 +1,6 @@
 """Settings of leases on Kubernetes, as traitlets, and the provider made from them.
 
-Owns the names and defaults.  The ``kubernetes`` package is imported only where a cluster is used.
+The ``kubernetes`` package is imported only where a cluster is used.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from gpulease.policy.model import GPUClass
 from gpulease.providers.base import Provider, SupervisorLink
 from gpulease.providers.kubernetes.manifests.manifest import SERVICE_ACCOUNT, PodSettings
 from gpulease.service.metrics import Metrics
-from gpulease.service.settings.further_hubs import FurtherHub
-from gpulease.service.settings.reading import bad_option, size_option
+from gpulease.service.settings.reading import FurtherHub, bad_option, size_option
 
 _NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 #: Seconds that placing a pod, starting and connecting may take beside the pull of its image.

@@ -1,24 +1,32 @@
-"""Everything that a service is told, as plain values, and what it makes of them by itself."""
+"""Everything that a service is told, as plain values, and what it makes of them by itself.
+
+It makes its own secret: credentials of local leases and browsers' cookies are derived from it.  The
+secret stands in a file of its own, not in the database: whoever reads a backup or the tables has no
+credential by that.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import hmac
 import logging
+import secrets
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from sqlalchemy.engine import make_url
+
 from gpulease.errors import GPULeaseError
 from gpulease.gpus.base import Probe
 from gpulease.gpus.nvml import NVMLProbe
 from gpulease.gpus.simulated import SimulatedProbe
 from gpulease.policy.model import TimeOuts
-from gpulease.service.settings import keyfile
-from gpulease.service.settings.further_hubs import FurtherHub
+from gpulease.private_files import make_private, require_private
 from gpulease.service.settings.kubernetes import KubernetesSettings
+from gpulease.service.settings.reading import FurtherHub
 from gpulease.store import Ages
 
 log = logging.getLogger(__name__)
@@ -74,7 +82,7 @@ def secret_of(options: Options, hub_token: str) -> bytes:
     """
     if options.key_file is None and options.cluster is not None:
         return hmac.new(hub_token.encode(), b"gpulease", hashlib.sha256).digest()
-    return keyfile.read_or_make(options.key_file or keyfile.default_path(options.database_url))
+    return read_or_make_key(options.key_file or key_path(options.database_url))
 
 
 def choose_probe(options: Options) -> Probe:
@@ -108,3 +116,43 @@ def first_time_outs(given: Mapping[str, float]) -> TimeOuts:
     if "keeps" in changed:
         changed["keeps"] = int(changed["keeps"])
     return replace(TimeOuts(), **changed)
+
+
+_BYTES = 32
+
+
+def key_path(database_url: str) -> Path:
+    """Return where the key lies when no option says it: beside a SQLite file, else here."""
+    url = make_url(database_url)
+    if url.get_backend_name() == "sqlite" and url.database:
+        return Path(f"{url.database}.key")
+    return Path("gpulease.key")
+
+
+def read_or_make_key(path: Path) -> bytes:
+    """Return the key; the first call makes it.
+
+    Raises:
+        GPULeaseError: ``file_open_to_others``, or ``bad_key_file``: it cannot be read or made, or
+            holds something else.
+    """
+    try:
+        make_private(path, f"{secrets.token_hex(_BYTES)}\n".encode())
+        require_private(path)
+        key = bytes.fromhex(path.read_text().strip())
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it holds no key"
+        raise _bad(path, str(why)) from error
+    if len(key) != _BYTES:
+        raise _bad(path, "it holds no key")
+    return key
+
+
+def _bad(path: Path, why: str) -> GPULeaseError:
+    return GPULeaseError(
+        "bad_key_file",
+        f"The service's key file {path} cannot be used: {why}.",
+        next_step="Name a file in a folder that the service may write (GPULeaseService.key_file)."
+        " Without its key, running leases end and people log in again.",
+        status=500,
+    )

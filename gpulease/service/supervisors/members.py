@@ -1,9 +1,8 @@
 """The supervisors of a lease's further nodes, until all are there and know the first one.
 
-Owns which of them said hello and where each hears what is launched.  They admit the first one's key
-before it learns their addresses (who is refused once is not heard again), so that what runs on them
-is sent from one to the other and not through here.
-Refuses to know the first one's channel (``supervisor_connections``).
+They admit the first one's key before it learns their addresses (who is refused once is not heard
+again), so that what runs on them is sent from one to the other and not through here.
+``supervisor_connections`` has the first one's channel.
 """
 
 from __future__ import annotations

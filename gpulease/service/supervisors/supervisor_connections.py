@@ -1,8 +1,8 @@
 """The service's end of the supervisor channels.
 
-Owns which supervisor of which attempt is connected, which home kernels' keys it admitted, and what
-it answered to the present drain.  Refuses to decide anything and to know how a supervisor started
-or how it proves itself: that is the provider's.
+It knows which supervisor of which attempt is connected, which home kernels' keys it admitted, and
+what it answered to the present drain.  The provider knows how a supervisor started and how it
+proves itself.
 """
 
 from __future__ import annotations

@@ -8,16 +8,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpulease.errors import GPULeaseError
-from gpulease.policy.calendar import (
+from gpulease.policy.calendar.occurrences import (
     MAX_OCCURRENCES,
     Calendar,
     Changed,
     Closure,
+    dates,
     expand,
     repetition,
     zone_of,
 )
-from gpulease.policy.calendar.repetition import dates
 
 UTC = zone_of("UTC")
 BERLIN = "Europe/Berlin"

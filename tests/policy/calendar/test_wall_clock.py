@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpulease.errors import GPULeaseError
-from gpulease.policy.calendar import instant, wall_clock, zone_of
-from gpulease.policy.calendar.local_time import span
+from gpulease.policy.calendar.occurrences import instant, span, wall_clock, zone_of
 
 TABLE = """
 Europe/Berlin        2026-01-15 14:00  2026-01-15 13:00  winter

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpulease.policy.fairness.division import Claim, divide, target, weighed
+from gpulease.policy.shares import Claim, divide, target, weighed
 
 MANY = 10_000
 

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpulease.errors import GPULeaseError
+from gpulease.policy import capacity as dividing
 from gpulease.policy.admission_check import answer, check
-from gpulease.policy.capacity import cards as dividing
 from gpulease.policy.catalog import Elastic
 from gpulease.policy.gpu_fractions import Ask
 from gpulease.policy.lifecycle import apply
@@ -213,7 +213,7 @@ def test_a_part_of_a_card_above_a_limit_is_refused_in_percent():
     share = project("phys", pools=(("cards", Share(0, 5)),))
     offered = GPUClass("t4", "cards", "T4", parts=7, card_parts=10, steps=(4,))
     policy = replace(shared(share), classes=(offered,))
-    devices = tuple(dividing.divided([Device("GPU-0", "cards")], {"cards": 10}))
+    devices = tuple(dividing.with_parts([Device("GPU-0", "cards")], {"cards": 10}))
     said = refusal(policy, devices)
     assert "You asked for 70% of a card, and project phys may hold 50% of a card at once" in said
     fits = Ask("ann", "", groups=("phys",), at_least=40)

@@ -8,16 +8,16 @@ from collections import Counter
 import pytest
 from hypothesis import Phase, settings
 
-from gpulease.policy.fairness import division
-from gpulease.policy.fairness.fair_order import _Side
+from gpulease.policy import shares
+from gpulease.policy.fairness import _Side
 from gpulease.policy.reclaim import over_quota
 from tests.policy.build import NOW
 from tests.policy.fairness import test_division as whole
 from tests.policy.fairness import test_properties as sites
 
 BORROWED = over_quota.Borrowed
-ROUNDS = division._rounds
-LEVEL = division._level
+ROUNDS = shares._rounds
+LEVEL = shares._level
 
 
 def nobody(*_arguments):
@@ -94,20 +94,20 @@ MUTANTS = [
     (sites.test_busy_projects_come_to_their_shares_and_then_nothing_moves_to_and_fro,
      BORROWED, "_right", nobody),
     (sites.test_busy_projects_come_to_their_shares_and_then_nothing_moves_to_and_fro,
-     division, "_in_units", greedy),
+     shares, "_in_units", greedy),
     (sites.test_nobody_starves, _Side, "key", by_name),
     (sites.test_with_decay_a_device_changes_hands_at_most_once_a_minimum_runtime,
      over_quota, "may_go", any_time),
     (sites.test_with_decay_a_device_changes_hands_at_most_once_a_minimum_runtime,
      BORROWED, "_right", nobody),
     (whole.test_everything_is_given_that_somebody_wants_and_nothing_else,
-     division, "_in_units", lambda capacity, parts: greedy(capacity - 1, parts)),
+     shares, "_in_units", lambda capacity, parts: greedy(capacity - 1, parts)),
     (whole.test_proportion_each_share_is_within_one_unit_of_its_target,
-     division, "_in_units", greedy),
-    (whole.test_a_unit_more_takes_none_from_anybody, division, "_in_units", largest_remainder),
-    (whole.test_guarantees_come_first, division, "_rounds", by_weight_alone),
-    (whole.test_the_target_is_monotone, division, "_level", light_first),
-    (whole.test_the_target_is_monotone, division, "_rounds", guarantees_cost),
+     shares, "_in_units", greedy),
+    (whole.test_a_unit_more_takes_none_from_anybody, shares, "_in_units", largest_remainder),
+    (whole.test_guarantees_come_first, shares, "_rounds", by_weight_alone),
+    (whole.test_the_target_is_monotone, shares, "_level", light_first),
+    (whole.test_the_target_is_monotone, shares, "_rounds", guarantees_cost),
 ]  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from gpulease.policy.calendar import Calendar, Occurrence
+from gpulease.policy.calendar.occurrences import Calendar, Occurrence
 from gpulease.policy.calendar.reservation import Reservation, ReservationTerms, windows_of
 from tests.policy.build import NOW, at
 

@@ -5,7 +5,7 @@ import io
 from dataclasses import replace
 
 from gpulease.policy.model import LeaseState
-from gpulease.policy.reservations.attendance import as_csv, attendance
+from gpulease.policy.reservations.reports import as_csv, attendance
 from tests.policy.build import NOW, active, at
 from tests.policy.reservations.build import window
 

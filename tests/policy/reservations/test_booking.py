@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from gpulease.errors import GPULeaseError
-from gpulease.policy.calendar import Occurrence
+from gpulease.policy.calendar.occurrences import Occurrence
 from gpulease.policy.calendar.reservation import GroupTerms, ReservationTerms
 from gpulease.policy.reservations.booking import check, gpu_hours, windows
 from gpulease.policy.reservations.feasibility import Pool

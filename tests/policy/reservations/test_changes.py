@@ -3,8 +3,8 @@
 from dataclasses import replace
 from datetime import timedelta
 
-from gpulease.policy.calendar import Calendar, Changed, expand
-from gpulease.policy.reservations.changes import changes_of
+from gpulease.policy.calendar.occurrences import Calendar, Changed, expand
+from gpulease.policy.reservations.reports import changes_of
 from tests.policy.build import NOW
 from tests.policy.reservations.build import BERLIN, reservation, wall
 

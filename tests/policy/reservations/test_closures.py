@@ -6,12 +6,13 @@ from datetime import date, timedelta
 import pytest
 
 from gpulease.errors import GPULeaseError
-from gpulease.policy.calendar import Calendar, Changed, Closure, Occurrence, expand, ics
+from gpulease.policy.calendar import ics
 from gpulease.policy.calendar.ics_read import from_ics
+from gpulease.policy.calendar.occurrences import Calendar, Changed, Closure, Occurrence, expand
 from gpulease.policy.calendar.reservation import ReservationTerms
 from gpulease.policy.reservations.booking import check, fits_beside
-from gpulease.policy.reservations.changes import expanded_anew, what_changed
 from gpulease.policy.reservations.feasibility import Pool
+from gpulease.policy.reservations.reports import expanded_anew, what_changed
 from tests.policy.build import NOW, policy
 from tests.policy.reservations.build import BERLIN, reservation, wall
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from gpulease.policy.explanation.forecast import expected_start, next_starts
-from gpulease.service.leases.class_views import on_offer
+from gpulease.service.leases.view_parts import on_offer
 from tests.policy.build import at, cards, request, snapshot
 from tests.policy.reservations.build import TERMS, window
 

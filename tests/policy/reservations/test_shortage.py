@@ -1,7 +1,7 @@
 """What an instructor is told when a lab has too few seats, and what is offered."""
 
 from gpulease.policy.reservations.feasibility import Pool
-from gpulease.policy.reservations.shortage import shortage
+from gpulease.policy.reservations.reports import shortage
 from tests.policy.build import NOW, policy
 from tests.policy.reservations.build import reservation, window
 

@@ -5,9 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpulease.errors import GPULeaseError
-from gpulease.policy.capacity.fitting import suits
+from gpulease.policy.fitting import Needs, suits
 from gpulease.policy.model import Device, GPUClass
-from gpulease.policy.needs import Needs
 from gpulease.policy.pods import (
     AskKind,
     PodAsk,

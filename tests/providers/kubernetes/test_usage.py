@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpulease.gpus.base import Sample, Tenancy
-from gpulease.policy.evidence.idleness import USE
+from gpulease.policy.idleness import USE
 from gpulease.policy.model import EvidenceLevel
 from gpulease.providers.kubernetes.capacity.usage import LeasePod, Usage
 

@@ -7,10 +7,10 @@ from types import SimpleNamespace
 import pytest
 
 from gpulease import labels, protocol
+from gpulease.policy.capacity import ReadyPods
 from gpulease.policy.catalog import Warm
 from gpulease.policy.model import Device, GPUClass, LeaseState
 from gpulease.policy.pods import PodAsk
-from gpulease.policy.warm import Standing
 from gpulease.providers.kubernetes.api.client import ForbiddenError, NotFoundError, UnavailableError
 from gpulease.providers.kubernetes.api.limiter import Limiter
 from gpulease.providers.kubernetes.api.watch import key_of
@@ -117,7 +117,7 @@ class World:
 
     def keep(self, number=1, granted=(), free=4):
         devices = [Device(f"{NODE}/nvidia.com/gpu/{n}", "cards", node=NODE) for n in range(free)]
-        self.pods.keep(Standing({"card": number}, dict(granted)), devices)
+        self.pods.keep(ReadyPods({"card": number}, dict(granted)), devices)
 
     async def stand(self, number=1, free=4):
         """Have so many pods stand ready."""

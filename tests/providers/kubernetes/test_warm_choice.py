@@ -5,8 +5,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpulease.policy.capacity import ReadyPods
 from gpulease.policy.model import Device
-from gpulease.policy.warm import Standing
 from gpulease.providers.kubernetes.warm.choice import Ready, surplus
 
 
@@ -19,30 +19,30 @@ def devices(number, node="n1"):
 
 
 def test_what_nobody_needs_stays():
-    assert not surplus([pod(1), pod(2, "b")], Standing({"a": 1, "b": 1}), devices(2))
+    assert not surplus([pod(1), pod(2, "b")], ReadyPods({"a": 1, "b": 1}), devices(2))
 
 
 def test_of_too_many_the_least_ready_go_first():
     pods = [pod(1), pod(2, ready=False), pod(3, node="", ready=False)]
-    assert surplus(pods, Standing({"a": 2}), devices(4)) == {"uid-3"}
-    assert surplus(pods, Standing({"a": 1}), devices(4)) == {"uid-2", "uid-3"}
+    assert surplus(pods, ReadyPods({"a": 2}), devices(4)) == {"uid-3"}
+    assert surplus(pods, ReadyPods({"a": 1}), devices(4)) == {"uid-2", "uid-3"}
 
 
 def test_a_pod_waits_for_the_lease_of_its_class_that_was_granted_its_device():
     granted = {"n1/r/0": ("lease", "a")}
-    assert not surplus([pod(1)], Standing({"a": 0}, granted), devices(1))
+    assert not surplus([pod(1)], ReadyPods({"a": 0}, granted), devices(1))
 
 
 def test_a_pod_goes_where_another_class_was_granted_its_device():
     granted = {"n1/r/0": ("lease", "b")}
-    assert surplus([pod(1)], Standing({"a": 1}, granted), devices(1)) == {"uid-1"}
+    assert surplus([pod(1)], ReadyPods({"a": 1}, granted), devices(1)) == {"uid-1"}
     # There is another one free on the node: nobody is in anybody's way.
-    assert not surplus([pod(1)], Standing({"a": 1}, granted), devices(2))
+    assert not surplus([pod(1)], ReadyPods({"a": 1}, granted), devices(2))
 
 
 def test_a_pod_goes_that_cannot_serve_the_lease_of_its_own_class():
     granted = {"n1/r/0": ("lease", "a")}
-    assert surplus([pod(1)], Standing({"a": 1}, granted), devices(1), {"lease"}) == {"uid-1"}
+    assert surplus([pod(1)], ReadyPods({"a": 1}, granted), devices(1), {"lease"}) == {"uid-1"}
 
 
 NODES, CLASSES = ("n1", "n2"), ("a", "b")
@@ -65,7 +65,7 @@ def test_who_was_granted_a_device_finds_it_free_or_a_pod_of_its_own(data):
         for _ in range(data.draw(st.integers(0, number[node]))):
             pods.append(pod(len(pods), data.draw(st.sampled_from(CLASSES)), node,
                             ready=data.draw(st.booleans())))  # fmt: skip
-    standing = Standing({name: data.draw(st.integers(0, 4)) for name in CLASSES}, granted)
+    standing = ReadyPods({name: data.draw(st.integers(0, 4)) for name in CLASSES}, granted)
     gone = surplus(pods, standing, there)
     left = [each for each in pods if each.uid not in gone]
     for node in NODES:
@@ -88,6 +88,6 @@ def test_who_was_granted_a_device_finds_it_free_or_a_pod_of_its_own(data):
 def test_what_does_not_work_is_not_free_and_neither_is_a_node_that_leaves():
     granted = {"n1/r/0": ("lease", "b")}
     broken = [devices(1)[0], *(replace(each, healthy=False) for each in devices(3)[1:])]
-    assert surplus([pod(1)], Standing({"a": 1}, granted), broken) == {"uid-1"}
+    assert surplus([pod(1)], ReadyPods({"a": 1}, granted), broken) == {"uid-1"}
     leaving = [replace(each, leaving=True) for each in devices(2)]
-    assert surplus([pod(1)], Standing({"a": 1}), leaving) == {"uid-1"}
+    assert surplus([pod(1)], ReadyPods({"a": 1}), leaving) == {"uid-1"}

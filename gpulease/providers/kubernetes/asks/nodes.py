@@ -15,7 +15,7 @@ from itertools import product
 from typing import Any, Final
 
 from gpulease import labels
-from gpulease.policy.needs import parse
+from gpulease.policy.fitting import parse_needs
 from gpulease.policy.pods import AskKind, MIGStrategy, PodAsk, Sharing, Toleration, Where
 from gpulease.providers.kubernetes.asks.claims import version
 
@@ -108,7 +108,7 @@ def ecc_of(node_labels: Mapping[str, str]) -> bool | None:
 
 def narrowed(ask: PodAsk, needs: str) -> PodAsk:
     """Return a class's ask as one request makes it: with what it demands of its GPUs besides."""
-    wanted = parse(needs)
+    wanted = parse_needs(needs)
     where = replace(ask.where, memory_min=max(ask.where.memory_min, wanted.memory))
     if wanted.compute > (version(where.compute_min)[:2] or (0, 0)):
         where = replace(where, compute_min="{}.{}".format(*wanted.compute))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from gpulease.policy.evidence import idleness
+from gpulease.policy import idleness
 from gpulease.policy.model import EvidenceLevel
 from gpulease.protocol.agents import AgentSecond
 

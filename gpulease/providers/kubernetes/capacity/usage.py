@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from gpulease.gpus.base import UNMEASURED, Sample, Tenancy
-from gpulease.policy.evidence import quarantine
+from gpulease.policy import quarantine
 from gpulease.policy.model import EvidenceLevel
 from gpulease.protocol.agents import AgentBatch, AgentIncident
 from gpulease.providers.kubernetes.capacity.attribution import own_use

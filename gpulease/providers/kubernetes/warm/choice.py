@@ -9,9 +9,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from gpulease.policy.capacity import grantable
+from gpulease.policy.capacity import ReadyPods, grantable
 from gpulease.policy.model import Device
-from gpulease.policy.warm import Standing
 
 #: Node and resource: where slots are alike.
 AlikeSlots = tuple[str, str]
@@ -36,7 +35,7 @@ class Ready:
 
 def surplus(
     pods: Iterable[Ready],
-    standing: Standing,
+    standing: ReadyPods,
     devices: Iterable[Device],
     refused: Collection[str] = (),
 ) -> set[str]:
@@ -74,7 +73,7 @@ def place_of(uuid: str) -> AlikeSlots:
     return node, rest.rpartition("/")[0]
 
 
-def _free(devices: Iterable[Device], standing: Standing) -> Counter[AlikeSlots]:
+def _free(devices: Iterable[Device], standing: ReadyPods) -> Counter[AlikeSlots]:
     return Counter(
         place_of(each.uuid)
         for each in devices

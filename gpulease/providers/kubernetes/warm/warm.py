@@ -16,9 +16,9 @@ from datetime import datetime, timedelta
 
 from gpulease import labels
 from gpulease.kept_tasks import KeptTasks
+from gpulease.policy.capacity import ReadyPods
 from gpulease.policy.model import Device, GPUClass, Lease, LeaseState
 from gpulease.policy.pods import resource_of
-from gpulease.policy.warm import Standing
 from gpulease.providers.base import Told
 from gpulease.providers.kubernetes.api.client import (
     PODS,
@@ -236,7 +236,7 @@ class WarmPods:
 
     # --- how many
 
-    def keep(self, standing: Standing, devices: Sequence[Device]) -> None:
+    def keep(self, standing: ReadyPods, devices: Sequence[Device]) -> None:
         """Make what is lacking; let go what is too much, in the way, or made from something else.
 
         Args:
@@ -309,7 +309,7 @@ class WarmPods:
         shapes = self._shapes.all(gpu_class)
         return not shapes or pod["metadata"]["annotations"][labels.SHAPE] in shapes.values()
 
-    def _forget(self, standing: Standing) -> None:
+    def _forget(self, standing: ReadyPods) -> None:
         """Drop what is over: pods that ended by themselves, and notes of what is gone."""
         for pod in list(self._cluster.pods.warm.values()):
             ended = (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")

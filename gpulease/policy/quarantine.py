@@ -1,8 +1,14 @@
-"""Which devices nobody is given, and for how long, from the faults that they reported.
+"""Which devices nobody is given and for how long, and who takes too much of a card that is shared.
 
-The rules on faults: which are the application's own, which end a device's service for good,
-and how long a device stays out after one that passed (its probation, doubled with each repeat).
-Who reads the faults, and where the device is, does not matter here.
+*Quarantine* follows from the faults that devices reported: which are the application's own, which
+end a device's service for good, and how long a device stays out after one that passed (its
+probation, doubled with each repeat).  Who reads the faults, and where the device is, does not
+matter here.
+
+*Beyond its share* of a card is a lease that holds more memory than its class has, by more than a
+slack.  *It harms* when what is left of the card is less than what the other leases there have not
+taken of their own shares; of several that are beyond theirs the one that is furthest beyond does.
+Compute is no matter of these rules: cards are shared in turns, or MPS and MIG bound it.  Pure.
 """
 
 from __future__ import annotations
@@ -127,3 +133,57 @@ def _episodes(known: list[Incident]) -> int:
         reached = each.until or each.at
         end = reached if end is None else max(end, reached)
     return count
+
+
+#: A share may be passed by this part of it: drivers and libraries round up.
+SLACK = 0.05
+
+
+@dataclass(frozen=True)
+class Tenant:
+    """One lease on one card.  ``share``, ``used`` and ``left`` (of the whole card) in bytes."""
+
+    lease: str
+    card: str
+    share: int
+    used: int
+    left: int
+
+    @property
+    def beyond(self) -> int:
+        """How much it holds beyond its share (bytes), 0 within the slack or without a share."""
+        excess = self.used - self.share
+        return excess if self.share and excess > SLACK * self.share else 0
+
+
+@dataclass(frozen=True)
+class Excess:
+    """What a lease holds of a card (``used``) beyond its ``share``, and whether others lack it."""
+
+    used: int
+    share: int
+    harms: bool
+
+
+def excesses(tenants: Iterable[Tenant]) -> Mapping[str, Excess]:
+    """Return what of each lease is beyond its share; of several cards the worst."""
+    by_card: dict[str, list[Tenant]] = {}
+    for tenant in tenants:
+        by_card.setdefault(tenant.card, []).append(tenant)
+    found: dict[str, Excess] = {}
+    for there in by_card.values():
+        worst = max(there, key=lambda each: (each.beyond, each.lease))
+        lacking = sum(max(0, x.share - x.used) for x in there if x.lease != worst.lease)
+        for tenant in there:
+            if not tenant.beyond:
+                continue
+            harms = tenant is worst and lacking > tenant.left
+            excess = Excess(tenant.used, tenant.share, harms)
+            known = found.get(tenant.lease)
+            if known is None or _grade(known) < _grade(excess):
+                found[tenant.lease] = excess
+    return found
+
+
+def _grade(excess: Excess) -> tuple[bool, int]:
+    return excess.harms, excess.used - excess.share

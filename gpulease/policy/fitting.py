@@ -1,21 +1,26 @@
-"""Which devices can serve a request together.
+"""Which devices can serve a request together, and what it demands of each.
 
 Four rules: a device serves the classes that it can serve, the devices of one request stand in
 one place (of one that asks for several nodes, each node's equal part does), of those that would
 do the least versatile are taken, and no whole card is opened for a part while another one has room
-for it.  A place is a node, or the card that devices are parts of.  It does not know what is free,
-and for whom.
+for it.  A place is a node, or the card that devices are parts of.  What is free, and for whom, is
+decided elsewhere.
+
+A request may demand more of its devices than their class says: ``memory>=20GiB, cc>=8.0, ecc``.
+What is not known of a device it does not have.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import islice
 
 from gpulease.policy.model import Device, Lease
-from gpulease.policy.needs import parse
+from gpulease.policy.units import format_size, parse_size
 
 
 @dataclass(frozen=True)
@@ -41,7 +46,7 @@ def suits(gpu_class: str, device: Device, needs: str = "") -> bool:
     """Whether a device can serve a class of its pool, and has what is demanded besides."""
     if device.serves is not None and gpu_class not in device.serves:
         return False
-    return not needs or parse(needs).met_by(device.memory, device.compute, device.ecc)
+    return not needs or parse_needs(needs).met_by(device.memory, device.compute, device.ecc)
 
 
 def versatility(devices: Iterable[Device]) -> Mapping[str, int]:
@@ -311,3 +316,65 @@ def joined(first: Nodes, second: Nodes) -> Nodes:
     if not first or not second:
         return first or second
     return {node: [*first.get(node, ()), *second.get(node, ())] for node in {**first, **second}}
+
+
+_NEED = re.compile(r"([a-z]+)\s*(?:(>=|=>|=|>|<=?)\s*(\S.*))?")
+_COMPUTE = re.compile(r"(\d{1,3})(?:\.(\d{1,3}))?")
+#: What may be demanded, as it is said to who wrote something else.
+NEEDS_FORM = "Write for example memory>=20GiB, cc>=8.0 or ecc; several are divided by commas."
+
+
+@dataclass(frozen=True)
+class Needs:
+    """Demands on each device; ``memory`` in bytes, ``compute`` is the CUDA capability."""
+
+    memory: int = 0
+    compute: tuple[int, int] = (0, 0)
+    ecc: bool = False
+
+    def __str__(self) -> str:
+        """Return it as it is stored and shown: always in the same order, "" for nothing."""
+        found = [f"memory>={format_size(self.memory)}"] if self.memory else []
+        found += ["cc>={}.{}".format(*self.compute)] if self.compute > (0, 0) else []
+        return ", ".join([*found, *(["ecc"] if self.ecc else [])])
+
+    def met_by(self, memory: int, compute: tuple[int, int] | None, ecc: bool | None) -> bool:
+        """Whether a device with these attributes will do; ``None`` is not known."""
+        return (
+            memory >= self.memory
+            and (self.compute == (0, 0) or (compute is not None and compute >= self.compute))
+            and (not self.ecc or ecc is True)
+        )
+
+
+@lru_cache(maxsize=1024)
+def parse_needs(text: str) -> Needs:
+    """Return what a text demands; of two demands of one kind the greater.
+
+    Raises:
+        ValueError: with a sentence that may be shown.
+    """
+    memory, compute, ecc = 0, (0, 0), False
+    for part in (each.strip() for each in text.split(",")):
+        if not part:
+            continue
+        match = _NEED.fullmatch(part)
+        if match is None:
+            raise ValueError(f"{part!r} is no demand on a GPU.")
+        name, relation, value = match.groups()
+        if name == "ecc" and relation is None:
+            ecc = True
+        elif name == "memory" and relation == ">=":
+            memory = max(memory, parse_size(value))
+        elif name == "cc" and relation == ">=":
+            compute = max(compute, _compute(value))
+        else:
+            raise ValueError(f"{part!r} is no demand on a GPU.")
+    return Needs(memory, compute, ecc)
+
+
+def _compute(text: str) -> tuple[int, int]:
+    match = _COMPUTE.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(f"{text!r} is no compute capability; write for example 8.0.")
+    return int(match[1]), int(match[2] or 0)

@@ -1,13 +1,18 @@
-"""Every refusal's code with what it means and what to do next.
+"""The words that are not the holder's: of refusals, and for those who look after others' leases.
 
-The sentence that a person reads is written where it is raised, and holds the numbers.
+These are catalogues by code.  ``REFUSALS`` says of each what it means and what to do next; the
+sentence that a person reads is written where it is raised, and holds the numbers.  Admins have the
+way on with somebody's lease, alerts, and why a lease changed; the codes are those of ``reasons``,
+whose own words speak to the holder.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
+from gpulease.policy.explanation import reasons
 from gpulease.policy.explanation.reasons import Words
+from gpulease.texts import Text
 
 REFUSALS: Final[Words] = {
     "unknown_class": ("There is no such GPU class.", "Ask for a class that is on offer."),
@@ -130,3 +135,136 @@ REFUSALS: Final[Words] = {
     "lease_ended": ("The lease has ended.", "Request a GPU again."),
     "companion_silent": ("The companion does not answer.", "Try again in a moment."),
 }
+
+
+_LOG: Final = "Look for the lease {lease} in the service's log."
+_CLASS: Final = "Compare the class's settings with the cluster's nodes."
+
+#: What an admin can do about a lease of somebody else, by its reason or the cause of its end.  A
+#: code that is not here needs nothing of an admin.
+ADMIN_STEPS: Final[dict[str, str]] = {
+    "quarantined": "Look at the health of the pool's devices: too few of them work.",
+    "supervisor_failed": _LOG,
+    "start_timeout": _LOG,
+    "failed": _LOG,
+    "image_error": "Check the image's name and the right to pull it.",
+    "no_gpulease": "Install gpulease in the class's image, in the service's version.",
+    "other_version": "Install the service's version of gpulease in the class's image.",
+    "container_error": "Look at the events of the lease's pod.",
+    "out_of_memory": "Give the class more memory if this happens often.",
+    "unschedulable": _CLASS,
+    "claim_failed": _CLASS,
+    "node_not_added": "Look at the cluster's autoscaler: its events are with the lease's pod.",
+    "admission_refused": "Change the cluster's rule, or the class's settings, so that they agree.",
+    "quota_exceeded": "Raise the quota of the leases' namespace, or let leases end.",
+    "volume_failed": "Look why the home's volume cannot be mounted where the GPU is.",
+    "cluster_unreachable": "See whether the cluster's API server answers the service.",
+    "server_pod_missing": "See whether the hub spawns into the namespace that the service is told.",
+    "device_unhealthy": "Look at the device's health; it is not given out until it is well.",
+    "device_lost": "See whether the machine and its driver are up.",
+    "not_home": "Nothing: its holder decides what may be lost.",
+    "undrainable": "If the GPU is needed, end the lease: what cannot travel is parked or lost.",
+}
+
+#: What an admin is told.
+ALERTS: Final[Words] = {
+    "second_supervisor": (
+        "A second supervisor came for a lease with another key, and was refused.",
+        "End the lease: somebody else has its token. Look who may read the service's key file.",
+    ),
+    "stuck": (
+        "Processes of a lease that is over live on, and the service may not end them.",
+        "End them, or put their GPU back into service on the page Health.",
+    ),
+    "mass_idle": (
+        "Many leases turned idle in the same moment: nothing is reclaimed for now.",
+        "Look at the GPU probe; reclaim goes on by itself later.",
+    ),
+    "no_data": ("No evidence of use has come for a lease.", "Look at its companion and the probe."),
+    "foreign_capacity": (
+        "Others take GPUs that had been granted: nothing is reclaimed in that pool for now.",
+        "Taint the pool's nodes for gpulease alone.",
+    ),
+    "adopted": (
+        "A lease runs that the database does not know; it ends after an hour.",
+        "Look whether the database was restored from a backup.",
+    ),
+}
+
+
+AUDITED: Final[dict[str, str]] = {
+    "": "It waits for a GPU.",
+    "adding_node": "A machine with a GPU is being added.",
+    "adopted": "It was found running when the service started.",
+    "asked": "A GPU was requested.",
+    "asked_again": "The holder asked again in time.",
+    "blocked": "Some variables could not be brought to the notebook.",
+    "budget_back": "There are GPU-hours left after all.",
+    "budget_over": "The GPU-hours are used up.",
+    "busy_max": "For too long nothing but the lease's own word had said that the GPU is used.",
+    "claimed": "A notebook uses the GPU.",
+    "cluster_queue": "It waits in the cluster's queue.",
+    "connected": "The process on the GPU is there.",
+    "done": "All variables are in the notebook.",
+    "clock_set": "The service's clock had been wrong.",
+    "drain_timeout": "The variables did not come to the notebook in time.",
+    "gone": "The process on the GPU has ended.",
+    "groups_changed": "The holder's groups changed.",
+    "hard_end": "The lease's time is over.",
+    "hold_lifted": "The lab does not need the GPU after all.",
+    "idle": "The GPU was not used.",
+    "kept": "The holder pressed Keep.",
+    "member_limit": "One person of the project holds as many GPUs as they may.",
+    "no_budget": "The GPU-hours are used up.",
+    "no_data": "Nothing was known of the GPU's use.",
+    "nobody_waits": "Nobody waited any more.",
+    "node_back": "The GPU's machine stays after all.",
+    "not_home": "Some variables cannot be brought to the notebook.",
+    "over_share": "It held more of a shared GPU's memory than its share, which others lacked.",
+    "parked": "What could not be brought to the notebook was parked, or is lost.",
+    "policy_changed": "The time-outs were changed.",
+    "preempted_in_part": "Somebody with a prior claim needed some of its GPUs.",
+    "project_limit": "The project holds as many GPUs of this kind as it may.",
+    "quiet": "A cell ran without using the GPU.",
+    "quota_only": "The project's own GPUs are all in use, and none was to be borrowed.",
+    "reserved_in_part": "Some of its GPUs are reserved for a lab.",
+    "reshaped": "It goes on with other GPUs: fewer, more, or of another class.",
+    "returned": "The GPU was given back.",
+    "within_share": "Nobody lacks the memory any more.",
+    "seats_taken": "The group's lab is on, and all of its seats are taken.",
+    "server_limit": "The server holds as many leases as one may.",
+    "server_pod_missing": "The notebook server is not to be found in the cluster.",
+    "server_ready": "The notebook server is ready.",
+    "server_starting": "The notebook server is still starting.",
+    "start_timeout": "The process on the GPU did not come up in time.",
+    "starting": "A GPU was granted; the process on it is starting.",
+    "unclaimed": "Nobody came for the GPU.",
+    "undrainable": "Some variables cannot be brought to the notebook.",
+    "unknown_class": "Its GPU class is not on offer any more.",
+    "used": "The GPU is in use again.",
+    "user_limit": "The holder has as many leases as one person may.",
+    "volume_failed": "The holder's home could not be mounted where the GPU is.",
+    "window_coming": "The group has a lab soon.",
+    "withdrawn": "The request was withdrawn.",
+}
+
+#: Of what says the same to everybody.
+_OTHERS: Final = (
+    reasons.WAITING,
+    reasons.STARTING,
+    reasons.ACTIVE,
+    reasons.LEAVING,
+    reasons.ENDED,
+    reasons.CAUSES,
+    ALERTS,
+)
+
+
+def audited(code: str) -> str:
+    """Return the sentence of a change's reason code; one of another version stands for itself."""
+    if code in AUDITED:
+        return Text(AUDITED[code])
+    for words in _OTHERS:
+        if code in words:
+            return Text(words[code][0])
+    return code.replace("_", " ")

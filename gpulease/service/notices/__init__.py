@@ -1,1 +1,0 @@
-"""What people are told by mail, webhook and message."""
