@@ -7,7 +7,7 @@ import pytest
 
 from gpulease.errors import GPULeaseError
 from gpulease.policy import budgets, lifecycle
-from gpulease.policy.admission_check import Ask, answer
+from gpulease.policy.admission_check import JOINED, Ask, answer
 from gpulease.policy.explanation.labs import of_hours
 from gpulease.policy.model import Clear, EndReason, Start, Wait, Warn
 from gpulease.policy.planner import plan
@@ -154,7 +154,7 @@ def test_a_project_of_others_is_refused_by_name():
     with pytest.raises(GPULeaseError, match="in no project 'bio'") as refusal:
         ask("ann", ("phys",), policy, wish={"project": "bio"})
     assert refusal.value.reason == "unknown_project"
-    assert refusal.value.next_step == "Ask for one of: phys."
+    assert refusal.value.next_step == f"Ask for one of: phys. {JOINED}"
 
 
 def test_a_project_has_the_classes_that_it_is_given():
