@@ -100,7 +100,7 @@ class Client:
     async def end(self, lease_id: str, note: str = "", *, force: bool = False) -> LeaseView:
         """Return, withdraw or (an admin, with a note) force the end of a lease.
 
-        ``force``: return it though a cell runs or some variables cannot come home.
+        ``force``: return it though a cell runs or some variables cannot be copied to the notebook.
         """
         body = {"note": note, "force": force}
         return cast("LeaseView", await self.call("DELETE", _lease(lease_id), body))

@@ -177,7 +177,7 @@ class WebsocketClient(AsynchronousEnd):
             if working is not None:
                 await working
         except _ODD:
-            log.exception("a message of %s could not be taken; connecting anew", self._url)
+            log.exception("a message of %s could not be taken; connecting again", self._url)
             return False
         return True
 

@@ -36,7 +36,7 @@ _CLOCK_MAX = 5.0
 _HUB_SECONDS = 10.0
 _SHARED = (
     "People's servers share the hub's domain: a page of one can read the lease service's pages as"
-    " whoever looks at it."
+    " the person who looks at it."
 )
 _TRUSTED = "Pages of people's servers are trusted."
 

@@ -131,7 +131,7 @@ class FarNodes:
             return GPULeaseError(
                 "node_lost",
                 f"The node {node.address} of this lease does not answer.",
-                next_step="Run it again; if that stays so, return the GPUs and request them anew.",
+                next_step="Run it again. If it fails again, release the GPUs and request new ones.",
                 status=503,
             )
 

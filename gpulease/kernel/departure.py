@@ -63,7 +63,7 @@ class Departure:
         self._home = home
         self._pending: Push | None = None
         self.drained: DrainReport | None = None
-        self.parks = False  # what cannot come home is parked by the supervisor
+        self.parks = False  # what cannot be copied to the notebook is parked by the supervisor
         self._files_left = False  # files that could not come home
         self.lost: tuple[str, ...] = ()  # names that could not be parked
         self.leaving: Callable[[], list[str]] = list
@@ -120,7 +120,7 @@ class Departure:
             elif left:
                 raise GPULeaseError(
                     "not_home",
-                    f"These cannot come home: {', '.join(left)}.",
+                    f"These cannot be copied to the notebook: {', '.join(left)}.",
                     next_step=f"%gpu says why. Delete them in a GPU cell and try again, or "
                     f"{command} --force {does} without them.",
                     numbers={"names": left},

@@ -73,7 +73,7 @@ class MirroredFiles:
             log.info("files are not home yet: %s", error)
             return [f"Files that this cell wrote are not here yet. {error.sentence}"]
         except KeyboardInterrupt:
-            return ["Interrupted: files that this cell wrote come home with the next GPU cell."]
+            return ["Interrupted: files that this cell wrote are copied with the next GPU cell."]
 
     def bring_home(self) -> tuple[list[str], list[Blocker]]:
         """Bring the last files home before the lease ends; any thread.

@@ -21,7 +21,7 @@ def give_way(link: LeaseLink, inbox: Inbox) -> None:
     again at once, and the run goes on when there is one: nobody else is hurried for it.
 
     Raises:
-        GPULeaseError: what cannot come home; it is parked when the drain ends.
+        GPULeaseError: what cannot be copied to the notebook; it is parked when the drain ends.
     """
     lease = link.mine()
     if lease is None or lease["state"] != "warned":

@@ -350,7 +350,7 @@ class LeaseLink:
         if by_service:
             assert self.bus is not None
             assert lease is not None
-            # What cannot come home was asked about here, where its names are known.
+            # What cannot be copied to the notebook was asked about here, where its names are known.
             self.bus.call("end", {"lease_id": lease["id"], "force": True})
             self.leases.pop(lease["id"], None)  # its last event may come after the next cell
         if self.attachment is not None:

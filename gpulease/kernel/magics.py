@@ -198,7 +198,7 @@ def _restart(session: Session, words: list[str]) -> str:
     but = f", but not what could not come: {', '.join(lost)}" if lost else ""
     return (
         f"The companion has ended. Your variables are here{but}. The next GPU cell starts a new "
-        f"one, which imports modules anew."
+        f"one, which imports modules again."
     )
 
 

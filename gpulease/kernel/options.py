@@ -46,10 +46,10 @@ Run this cell on a GPU; asks for one, and waits for it, where there is none yet.
 {USAGE}
 
   --class NAME      a GPU class (%gpu config class NAME: for the whole notebook)
-  --count N         so many GPUs
+  --count N         the number of GPUs
   --min-count N     start with fewer where there are no more, and give up some rather than all
   --at-least 40%    of a part of a card: go on with so much of it rather than lose it
-  --nodes N         divide them among so many nodes (see: gpulease launch --help)
+  --nodes N         divide them among N nodes (see: gpulease launch --help)
   --for 30m         for at most so long
   --wait 5m         wait so long in the queue; the request stays queued after that
   --no-wait         only ask: run the cell again when the GPU is ready

@@ -385,7 +385,9 @@ class Waiter:
         ended = self._link.ends.get(last["id"])
         reason = ended["reason"] if ended else "withdrawn"
         why = ended["sentence"] if ended else "The request ended before it became a lease."
-        return GPULeaseError(reason, why, next_step="Run the cell again to ask anew.", status=409)
+        return GPULeaseError(
+            reason, why, next_step="Run the cell again to send a new request.", status=409
+        )
 
 
 def no_service() -> GPULeaseError:

@@ -361,7 +361,7 @@ def granted(snapshot: Snapshot, lease: Lease) -> Shape:
         raise GPULeaseError(
             "wish_not_free",
             Text("What you asked for is not free at present."),
-            next_step=Text("You are told when it is; work on with what you have."),
+            next_step=Text("You get a note when it is. Go on with what you have."),
             numbers={
                 "gpu_class": lease.asked_class or lease.gpu_class,
                 "count": lease.asked_count or lease.count,

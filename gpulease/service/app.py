@@ -32,8 +32,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     logs.configure(app.log_name.upper())
     if os.geteuid() == 0:
         log.warning(
-            "the lease service runs as root, which it never needs: whoever finds a hole in it has"
-            " this machine. Run it as a system user of its own that owns the database's folder",
+            "the lease service runs as root, which it never needs: anyone who finds a hole in it"
+            " has this machine. Run it as a system user of its own that owns the database's folder",
             extra={"reason": "root"},
         )
     allow_files()

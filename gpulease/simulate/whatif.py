@@ -111,7 +111,7 @@ def sentences(now: Mapping[str, Any], then: Mapping[str, Any]) -> list[str]:
         if after is None:
             said.append(
                 Text(
-                    "{share} of the waits are over within {old} now; then so many would not end.",
+                    "{share} of the waits end within {old} now; then fewer would.",
                     share=share,
                     old=_wait(before),
                 )
@@ -119,7 +119,7 @@ def sentences(now: Mapping[str, Any], then: Mapping[str, Any]) -> list[str]:
         elif before is None:
             said.append(
                 Text(
-                    "{share} of the waits would be over within {new}; now so many do not end.",
+                    "{share} of the waits would end within {new}; now fewer do.",
                     share=share,
                     new=_wait(after),
                 )

@@ -77,7 +77,7 @@ _LIVE: dict[tuple[str, str], str] = {
     ("IPython", "InteractiveShell"): "the running kernel",
     # A thread holds the one that it writes errors to, which reaches the event loop and all on it.
     ("ipykernel", "OutStream"): "an output stream of the notebook",
-    ("_catboost", "_PoolBase"): "a catboost Pool (make it anew from its data where it is used)",
+    ("_catboost", "_PoolBase"): "a catboost Pool (make it again from its data where it is used)",
     ("torch", "SummaryWriter"): "a SummaryWriter (it writes where it was made)",
     ("tensorboardX", "SummaryWriter"): "a SummaryWriter (it writes where it was made)",
     ("wandb", "Run"): "a wandb run (it logs from where it was started)",
@@ -152,7 +152,7 @@ _HANDLES: dict[tuple[str, str], str] = {
     ("pyexpat", "xmlparser"): "a parser of XML",
     ("_struct", "unpack_iterator"): "a running struct.iter_unpack",
     ("_lsprof", "Profiler"): "a profiler",
-    ("pandas", "TextFileReader"): "a reader of chunks (make it anew where it is used)",
+    ("pandas", "TextFileReader"): "a reader of chunks (make it again where it is used)",
     ("numpy", "nditer"): "a running nditer",
     ("numpy", "broadcast"): "a running broadcast",
     ("torch", "_BaseDataLoaderIter"): "an iterator of a DataLoader",
@@ -162,7 +162,7 @@ _HANDLES: dict[tuple[str, str], str] = {
 }
 #: Each release of Cython has types of its own, in a module by its number.
 _CYTHON = re.compile(r"^_cython_\w+$")
-_EXTENSION = "a compiled extension module (load it anew where it is used)"
+_EXTENSION = "a compiled extension module (load it again where it is used)"
 #: What people make once and use for long: that it stays where it is, is worth a word.
 LASTING = frozenset((
     _EXTENSION,

@@ -153,8 +153,8 @@ function LeaseSection({ actions }: { actions: Actions }): JSX.Element {
       {others > 0 && (
         <p>
           {trans._n(
-            '%1 person waits for such a GPU: return it when you are done.',
-            '%1 others wait for such a GPU: return it when you are done.',
+            '%1 person waits for a GPU like yours. Release it when you are done.',
+            '%1 people wait for a GPU like yours. Release it when you are done.',
             others,
             others
           )}

@@ -191,9 +191,9 @@ def test_who_holds_is_told_that_others_wait(stage: Stage, page: Any) -> None:
     page.wait_for_selector(".gl-lease")
     assert page.locator(".gl-others").count() == 0
     stage.put_classes([gpu_class(free=0, queued=2)])
-    page.wait_for_selector(".gl-others:has-text('2 others wait for such a GPU')")
+    page.wait_for_selector(".gl-others:has-text('2 people wait for a GPU like yours')")
     stage.put_classes([gpu_class(free=0, queued=1)])
-    page.wait_for_selector(".gl-others:has-text('1 person waits for such a GPU')")
+    page.wait_for_selector(".gl-others:has-text('1 person waits for a GPU like yours')")
 
 
 def test_what_is_reserved_next_and_left_this_week_is_said(stage: Stage, page: Any) -> None:

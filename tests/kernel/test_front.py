@@ -131,7 +131,9 @@ def inspected(home: HomeKernel, code: str) -> dict[str, Any] | None:
 
 
 def test_tab_and_inspection_for_what_lives_away(home: HomeKernel) -> None:
-    home.run("%%gpu\nopen_file = open('/dev/null')")  # a value that cannot come home
+    home.run(
+        "%%gpu\nopen_file = open('/dev/null')"
+    )  # a value that cannot be copied to the notebook
     # The companion's first answers take longer than home waits: it imports what completes.
     wait_for(lambda: "open_file" in tab(home, "open_fi"), what="the name")
     wait_for(lambda: any(m.endswith("readline") for m in tab(home, "open_file.readl")))

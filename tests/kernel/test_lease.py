@@ -854,7 +854,7 @@ def test_a_forced_return_brings_what_can_come_and_names_what_is_lost(
     kernel.run(
         "%%gpu\nlarge = bytes(7 << 20)\nlock = __import__('threading').Lock(); lock.acquire()"
     )
-    assert "These cannot come home: lock." in kernel.run("%gpu return").error
+    assert "These cannot be copied to the notebook: lock." in kernel.run("%gpu return").error
     kernel.run("%%gpu\nlarge = bytes(8 << 20)")
     returned = kernel.run("%gpu return --force")
     assert returned.text().endswith("Your variables are here, but not what could not come: lock.\n")

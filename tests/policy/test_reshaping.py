@@ -228,7 +228,9 @@ def test_a_whole_story_keeps_every_promise(least, drain, release, start):
     for _ in range(60):
         site.step()
     after = site.leases[mine.id]
-    grown = drain == "done"  # what cannot come home stays where it is, and so does the lease
+    grown = (
+        drain == "done"
+    )  # what cannot be copied to the notebook stays where it is, and so does the lease
     assert (after.state, after.count) == (LeaseState.ACTIVE, 3 if grown else 2)
 
 
@@ -340,7 +342,7 @@ def test_the_class_that_was_asked_for_is_within_reach_once_it_is_free():
 
 
 def test_nothing_is_lost_by_a_wish():
-    """What cannot come home keeps the lease as it is, whoever waits for what it would give."""
+    """What cannot be copied to the notebook keeps a lease as it is, whoever waits for its GPUs."""
     small = active(0, devices=FOUR[:2], count=2, asked_count=4)
     draining = lifecycle.reshape(small, Shape("t4", FOUR), NOW, OUTS)
     view = snapshot([draining], 4, observed=[seen(draining, drained="blocked")])

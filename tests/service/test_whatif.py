@@ -127,7 +127,7 @@ def test_differences_are_said_in_words() -> None:
     then = outcome(held_hours=75.0, reclaims=14, waits={"p50": 5.0, "p95": None})
     assert sentences(outcome(), then) == [
         "GPUs would have been held for 25.0 GPU-hours fewer (25%).",
-        "19 of 20 of the waits are over within 60 s now; then so many would not end.",
+        "19 of 20 of the waits end within 60 s now; then fewer would.",
         "14 GPUs would have been taken back as idle instead of 10.",
     ]
 
@@ -135,7 +135,7 @@ def test_differences_are_said_in_words() -> None:
 def test_waits_that_end_only_then_are_said() -> None:
     now = outcome(waits={"p50": 5.0, "p95": None})
     assert sentences(now, outcome()) == [
-        "19 of 20 of the waits would be over within 60 s; now so many do not end."
+        "19 of 20 of the waits would end within 60 s; now fewer do."
     ]
 
 

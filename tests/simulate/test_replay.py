@@ -119,7 +119,7 @@ def test_several_gpus_come_together_or_not_at_all():
     asked = refused.refused["bad_count"]
     words = [" ".join(line.split()) for line in table([found, refused]).splitlines()]
     at = words.index(f"refused 0 {asked}")
-    assert words[at + 1] == f"bad_count: So many GPUs cannot be had 0 {asked}"
+    assert words[at + 1] == f"bad_count: That many GPUs are not available 0 {asked}"
 
 
 def test_a_start_that_takes_too_long_gives_its_devices_back():

@@ -200,7 +200,7 @@ def test_a_value_stuck_away_is_explained(pair):
     with pytest.raises(GPULeaseError, match=r"g cannot travel.*generator"):
         pair.home("next(g)")
     pair.home("assert n == 1")
-    assert "cannot come home" in pair.side.explain("g").sentence
+    assert "cannot be copied to the notebook" in pair.side.explain("g").sentence
     pair.gpu("assert next(g) == 0")
 
 
@@ -354,7 +354,7 @@ def test_what_the_next_companion_cannot_read_is_lost_with_the_reason(pair, tmp_p
     assert note.names == ("d",)
     sentence = pair.side.explain("d").sentence
     assert "not this process" in sentence
-    assert "Make it anew" in sentence
+    assert "Make it again" in sentence
 
 
 @pytest.mark.parametrize("where", ["home", "gpu"])

@@ -273,7 +273,10 @@ def test_what_it_holds_and_cannot_be_put_in_place_stays_by_name(shared):
     said = r"df cannot travel .*: it is in use by rows, a generator .*; once that is deleted, it"
     with pytest.raises(GPULeaseError, match=said):
         shared.home("df")
-    assert "cannot come home: it is in use by rows" in shared.side.explain("df").sentence
+    assert (
+        "cannot be copied to the notebook: it is in use by rows"
+        in shared.side.explain("df").sentence
+    )
     shared.gpu("assert next(rows)[1]['a'] == 2\ndel rows")
     shared.home("assert df.a.tolist() == [1, 2]")
 

@@ -9,7 +9,11 @@ from gpulease.transfer.switch.messages import Lost
     ("lost", "older", "said"),
     [
         (Lost("7"), False, "The value that cell [7] gave x was lost with the companion. Run cell"),
-        (Lost(""), False, "The newest value of x was lost with the companion. Make it anew; del x"),
+        (
+            Lost(""),
+            False,
+            "The newest value of x was lost with the companion. Make it again; del x",
+        ),
         (Lost("7", why="no disk"), False, "gave x was parked, and is lost: no disk. Run cell [7]"),
         (Lost("", parked=True), False, "x was made on the GPU and is parked; the next"),
         (Lost("7", parked=True), False, "x was made on the GPU by cell [7] and is parked; the"),

@@ -113,4 +113,4 @@ def test_a_catboost_pool_is_refused_in_words(monkeypatch, sides):
     there = bring()
     assert there["n"] == 1
     assert "P" not in there
-    assert far.ledger.remote["P"].blocker.startswith("a catboost Pool (make it anew")
+    assert far.ledger.remote["P"].blocker.startswith("a catboost Pool (make it again")

@@ -141,7 +141,7 @@ def test_what_refers_to_it_through_functions_says_so_too(new_pair):
     kind = "an iterator over a dict or set"
     for name, why in {"a": f"it holds {kind}", "c": f"it is in use by a, {kind}; once"}.items():
         said = pair.side.explain(name).sentence
-        assert f" cannot come home: {why}" in said, said
+        assert f" cannot be copied to the notebook: {why}" in said, said
 
 
 def test_what_a_library_says_is_said_and_not_what_else_it_holds(shared):

@@ -58,7 +58,7 @@ def compare(pair, program, expected):
         return
     loud = [why for name in WATCHED if (why := pair.side.explain(name)) is not None]
     if loud:
-        assert all("cannot come home" in why.sentence for why in loud), loud
+        assert all("cannot be copied to the notebook" in why.sentence for why in loud), loud
         pair.restart()
         return
     assert picture(pair.ns, WATCHED) == expected

@@ -27,7 +27,7 @@ def check(pair, program, tape, monkeypatch):
         return
     loud = [why for name in WATCHED if (why := pair.side.explain(name)) is not None]
     if loud:
-        assert all("cannot come home" in why.sentence for why in loud), loud
+        assert all("cannot be copied to the notebook" in why.sentence for why in loud), loud
         return
     assert picture(pair.ns, WATCHED) == expected
 

@@ -160,7 +160,9 @@ class NextPair:
     def explain(self, name):
         if name not in self.here.away:
             return None
-        return SimpleNamespace(sentence=f"{name} cannot come home: {self.here.away[name][0]}")
+        return SimpleNamespace(
+            sentence=f"{name} cannot be copied to the notebook: {self.here.away[name][0]}"
+        )
 
     def restart(self):
         self.close()

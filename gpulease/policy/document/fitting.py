@@ -83,7 +83,8 @@ def gpu_class(own: GPUClass, pool: Pool | None, known: list[str], source: Source
     extra = own.pod is not None and own.pod.kind is AskKind.EXTRA
     if extra and pool.evidence is not EvidenceLevel.CELLS:
         message = Text(
-            "Use of such a share cannot be told apart: pool {pool} needs evidence level cells.",
+            "The use of a share cannot be measured by itself: pool {pool} needs evidence level "
+            "cells.",
             pool=pool.name,
         )
         step = Text("Write `evidence: cells` at pool {pool}.", pool=pool.name)
@@ -261,7 +262,9 @@ def _parts_of_pod(ask: PodAsk, pool: Pool, counted: bool, at: Path) -> Problems:
     elif HAMI_SPLIT % pool.parts and not counted:
         message = Text("HAMi shows a card as {split} devices, not {parts}.", split=HAMI_SPLIT,
                        parts=pool.parts)  # fmt: skip
-        step = Text("Write 2, 5 or 10 `parts` at the pool, or `slot_units`: so many make a part.")
+        step = Text(
+            "Write 2, 5 or 10 `parts` at the pool, or `slot_units`, the number of units in a part."
+        )
         yield Problem(at, message, step)
 
 

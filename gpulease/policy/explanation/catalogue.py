@@ -23,9 +23,9 @@ REFUSALS: Final[Words] = {
     "run_changed": ("The run was changed meanwhile.", "Look at it again."),
     "runs_not_set_up": ("Whole notebooks cannot be run here.", "Ask an admin to switch it on."),
     "too_many_runs": ("Too many runs have not ended.", "Cancel some, or wait."),
-    "bad_count": ("So many GPUs cannot be had.", "Ask for fewer, at least one."),
+    "bad_count": ("That many GPUs are not available.", "Ask for fewer, at least one."),
     "bad_nodes": (
-        "The GPUs cannot be divided among so many nodes.",
+        "The GPUs cannot be divided among that many nodes.",
         "Ask for another number of GPUs, or for one node.",
     ),
     "bad_needs": ("No GPU has what was demanded.", "Demand less, or another class."),
@@ -47,7 +47,7 @@ REFUSALS: Final[Words] = {
     ),
     "wish_not_free": (
         "What was asked for is not free at present.",
-        "Work on with what you have; you are told when it is.",
+        "Go on with what you have. You get a note when it is.",
     ),
     "keep_not_possible": ("The lease cannot be kept now.", "Request a GPU again afterwards."),
     "keep_used_up": ("Keep was used as often as allowed.", "Use the GPU: then it stays."),
@@ -63,7 +63,7 @@ REFUSALS: Final[Words] = {
     "capacity_unknown": ("Which GPUs are there is not known.", "Try again in a minute."),
     "name_taken": ("The group has a reservation of this name.", "Choose another name."),
     "may_not_reserve": ("You may not reserve for this group.", "Ask an admin for the right."),
-    "not_your_hub": ("Somebody who is named is of another hub.", "Name people of your hub."),
+    "not_your_hub": ("A person named here belongs to another hub.", "Name people of your hub."),
     "store_unavailable": ("The lease database cannot be used.", "Try again; tell an admin."),
     "store_in_use": ("Another service writes to the database.", "Stop the other service."),
     "store_fenced": ("Another service took the database over.", "Stop this service."),
@@ -159,7 +159,8 @@ ADMIN_STEPS: Final[dict[str, str]] = {
     "quota_exceeded": "Raise the quota of the leases' namespace, or let leases end.",
     "volume_failed": "Look why the home's volume cannot be mounted where the GPU is.",
     "cluster_unreachable": "See whether the cluster's API server answers the service.",
-    "server_pod_missing": "See whether the hub spawns into the namespace that the service is told.",
+    "server_pod_missing": "Check that the hub starts servers in the namespace that the service is "
+    "set to.",
     "device_unhealthy": "Look at the device's health; it is not given out until it is well.",
     "device_lost": "See whether the machine and its driver are up.",
     "not_home": "Nothing: its holder decides what may be lost.",
@@ -170,7 +171,7 @@ ADMIN_STEPS: Final[dict[str, str]] = {
 ALERTS: Final[Words] = {
     "second_supervisor": (
         "A second supervisor came for a lease with another key, and was refused.",
-        "End the lease: somebody else has its token. Look who may read the service's key file.",
+        "End the lease: somebody else has its token. Check who can read the service's key file.",
     ),
     "stuck": (
         "Processes of a lease that is over live on, and the service may not end them.",

@@ -184,7 +184,7 @@ def of_wish(shape: Shape | None, lease: Lease, policy: PolicyDocument) -> str:
         gpu_class = policy.by_name.get(lease.gpu_class)
         if gpu_class is None or gpu_class.queue is not None:  # the cluster's queue promises nothing
             return ""
-        return Text("You are told when what you asked for is free; it comes by a click only.")
+        return Text("You get a note when what you asked for is free; it comes by a click only.")
     if lease.card_parts:
         return Text(
             "{share}% of a card ({class}) is free now: `%gpu upgrade`, or a click, takes this "

@@ -19,7 +19,7 @@ PROGRESS: Final[dict[str, str]] = {
     "claim_not_ready": "The GPU is not ready there yet; the cluster tries again.",
     "in_cluster_queue": "Its turn has not come.",
     "cluster_quota": "The queue's share of the GPUs is in use.",
-    "cluster_queue_again": "Others came before it; it is in the queue anew.",
+    "cluster_queue_again": "Others came before it. It is in the queue again.",
     "cluster_queue_stopped": "The queue admits nothing at present: an admin has to look at it.",
 }
 
@@ -165,7 +165,7 @@ WAITING: Final[Words] = {
     ),
     "queue_preempted": (
         "The cluster's queue gave the GPU to others before it was ready.",
-        "It is in the queue anew; its place there is lost.",
+        "It is in the queue again; its old place is lost.",
     ),
 }
 
@@ -360,7 +360,7 @@ _TELL: Final = "Tell an admin the lease {lease}."
 CAUSES: Final[Words] = {
     "node_leaving": (
         "The machine with the GPU was taken out of service.",
-        "Run the cell again: it asks anew.",
+        "Run the cell again. It sends a new request.",
     ),
     "budget_over": (
         "The GPU-hours were used up.",
@@ -377,15 +377,15 @@ CAUSES: Final[Words] = {
     ),
     "evicted": (
         "The cluster took the machine with the GPU back.",
-        "Run the cell again: it asks anew.",
+        "Run the cell again. It sends a new request.",
     ),
     "queue_preempted": (
         "The cluster's queue gave the GPU to others.",
-        "Run the cell again: it asks anew, and begins at the end of the queue.",
+        "Run the cell again. It sends a new request, which starts at the end of the queue.",
     ),
     "node_lost": (
         "The machine with the GPU stopped answering.",
-        "Run the cell again: it asks anew.",
+        "Run the cell again. It sends a new request.",
     ),
     "start_timeout": (
         "The process on the GPU ran out of the time that it was given.",

@@ -170,7 +170,7 @@ class Shortage:
         if self.people and self.offer.seats > self.seats:
             return steps_of(self.offer, needed)
         # How many seats there are then is said already.
-        nothing = Text("Whoever comes first has a seat.")
+        nothing = Text("Seats go to those who come first.")
         return steps_of(replace(self.offer, seats=0), needed, nothing)
 
     def to_json(self) -> dict[str, Any]:

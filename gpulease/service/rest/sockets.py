@@ -369,7 +369,7 @@ class WarmSocket(Answers, _Socket):
         if not self._pod:
             raise GPULeaseError(
                 "not_a_warm_pod",
-                "Only a pod that was started ahead is told here whose it becomes.",
+                "Only a pod that was started ahead learns here which lease gets it.",
                 status=403 if token else 401,
             )
 

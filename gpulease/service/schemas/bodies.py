@@ -52,7 +52,7 @@ with_config(ConfigDict(extra="forbid", strict=True))(AskBody)
 class EndBody(Body):
     """Return, withdraw or end: ``DELETE leases/{id}``; ``note`` is what its holder reads.
 
-    ``force``: return it though a cell runs or some variables cannot come home.
+    ``force``: return it though a cell runs or some variables cannot be copied to the notebook.
     """
 
     note: Annotated[str, Field(max_length=500)] = ""

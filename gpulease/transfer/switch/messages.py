@@ -40,7 +40,7 @@ class Lost:
                 f"{name} was made on the GPU{by} and is parked; the next GPU cell's companion "
                 "has it."
             )
-        again = f"Run cell [{self.cell}] again" if self.cell else "Make it anew"
+        again = f"Run cell [{self.cell}] again" if self.cell else "Make it again"
         recover = (
             f"%gpu recover {name} accepts the value from before, %gpu recover those of all names"
         )
@@ -51,8 +51,8 @@ class Lost:
             return f"{made} was parked, and is lost: {self.why}.{way_out}"
         if self.partial:
             return (
-                f"{name} came home from cell [{self.cell}], but other values of that cell were "
-                f"lost with the companion.{way_out}"
+                f"{name} was copied back from cell [{self.cell}], but other values of that cell "
+                f"were lost with the companion.{way_out}"
             )
         return f"{made} was lost with the companion.{way_out}"
 
@@ -106,7 +106,9 @@ def away_note(name: str, absent: Absent) -> Note:
     if absent.blocker.endswith("."):
         sentence = f"{name} ({absent.type_name}{size}) is on the GPU. {absent.blocker}"
     elif absent.blocker:
-        sentence = f"{name} is on the GPU and cannot come home: {_why(absent.blocker)}."
+        sentence = (
+            f"{name} is on the GPU and cannot be copied to the notebook: {_why(absent.blocker)}."
+        )
     else:
         sentence = (
             f"{name} ({absent.type_name}{size}) is on the GPU and not yet home. "
@@ -144,7 +146,7 @@ def module_note(names: Sequence[str], place: Place, *, earlier: bool) -> Note:
 def stayed_note(name: str, blocker: str) -> Note:
     """Say why a name of home is not on the GPU."""
     if blocker:
-        what = f"cannot travel to the GPU: {_why(blocker)}. Make it anew in a GPU cell."
+        what = f"cannot travel to the GPU: {_why(blocker)}. Make it again in a GPU cell."
     else:
         what = (
             f"did not travel, since nothing said that the cell needs it. Name {name} in the cell."
@@ -200,7 +202,7 @@ def cannot_move(name: str, kind: str, where: Place) -> GPULeaseError:
     return GPULeaseError(
         "cannot_move",
         f"{name} cannot travel between the home kernel and the GPU: {_why(kind)}.",
-        next_step="Leave it out of this cell, make it anew on the side that uses it, "
+        next_step="Leave it out of this cell, make it again on the side that uses it, "
         f"or run the cell where it is, {place}.",
         numbers={"names": name},
     )

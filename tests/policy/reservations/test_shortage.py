@@ -48,7 +48,7 @@ def test_a_split_is_offered_only_where_the_second_session_is_free():
 
 
 def test_where_nothing_helps_it_says_who_has_a_seat():
-    assert lacks(3, 90).next_step == "Whoever comes first has a seat."
+    assert lacks(3, 90).next_step == "Seats go to those who come first."
 
 
 def test_where_more_seats_fit_at_the_same_time_nobody_is_sent_to_another():

@@ -99,7 +99,7 @@ class Watched:
                 await self._step()
             except GoneError as error:
                 # Not a failure of the server: the version is only too old to go on from.
-                log.info("%s are listed anew: %s", self.resource.plural, error.message)
+                log.info("%s are listed again: %s", self.resource.plural, error.message)
                 self._version = ""
                 await self._fail(error, warn=False)
             except NotFoundError as error:

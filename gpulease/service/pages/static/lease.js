@@ -303,7 +303,7 @@ export function leaseBody(lease, now, { busy = false, withActions = true, server
     leftBehind(lease),
     body(lease, now, readings),
     lease.next_step ? h("p", { class: "gl-next", "data-key": "next" }, lease.next_step) : null,
-    waiting && ["active", "warned"].includes(lease.state) ? h("p", { class: "gl-others", "data-key": "others" }, _n("{n} person waits for such a GPU: return it when you are done.", "{n} others wait for such a GPU: return it when you are done.", waiting)) : null,
+    waiting && ["active", "warned"].includes(lease.state) ? h("p", { class: "gl-others", "data-key": "others" }, _n("{n} person waits for a GPU like yours. Release it when you are done.", "{n} people wait for a GPU like yours. Release it when you are done.", waiting)) : null,
     doable ? h("div", { class: "gl-actions", "data-key": "actions" }, doable) : null,
   ];
 }

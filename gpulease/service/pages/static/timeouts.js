@@ -11,8 +11,8 @@ const UNITS = [["d", 86400, _("days")], ["h", 3600, _("hours")], ["m", 60, _("mi
 const FIRST = ["idle", "idle_under_pressure", "warning", "keep", "keeps", "hard_length"];
 const TEXTS = {
   idle: [_("Idle"), _("A GPU that nothing has used for this long is released, after the warning.")],
-  idle_under_pressure: [_("Idle while others wait"), _("The same while somebody waits for such a GPU.")],
-  warning: [_("Warning"), _("How long before the release the holder is told and can press Keep.")],
+  idle_under_pressure: [_("Idle while others wait"), _("The same while somebody waits for this kind of GPU.")],
+  warning: [_("Warning"), _("How long before the release the holder is warned and can press Keep.")],
   keep: [_("Keep lasts"), _("How long one press of Keep protects an idle GPU.")],
   keeps: [_("Max. extensions"), _("How often Keep may be pressed before the GPU is used again.")],
   hard_length: [_("Longest lease"), _("A lease ends after this time, used or not.")],

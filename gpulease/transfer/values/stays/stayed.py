@@ -144,7 +144,7 @@ def _refuse(stayed: Stayed, *_: Any, **_named: Any) -> NoReturn:
     _asked[0] += 1
     leaf = leaf_of(stayed)
     there = "a cell of your notebook" if leaf.oid.startswith("h") else "a GPU cell"
-    step = "Make it anew." if leaf.gone else f"Use it in {there}, or make one anew here."
+    step = "Make it again." if leaf.gone else f"Use it in {there}, or make a new one here."
     raise GPULeaseError("stayed", sentence(stayed), next_step=step)
 
 
