@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import date
+from functools import cache
 from typing import Annotated, Any, ClassVar, Final
 from zoneinfo import available_timezones
 
@@ -293,8 +294,14 @@ def pattern(form: str) -> Form:
     return text(check)
 
 
+@cache
+def zones() -> frozenset[str]:
+    """Return the names of all time zones; to find them walks through folders."""
+    return frozenset(available_timezones())
+
+
 def _zone(raw: str) -> None:
-    if raw not in available_timezones():
+    if raw not in zones():
         example = Text("Write for example Europe/Berlin.")
         raise FormError(Text("'{zone}' is no time zone.", zone=raw), example)
 

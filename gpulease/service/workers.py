@@ -61,9 +61,13 @@ class Workers:
         Raises:
             GPULeaseError: ``too_many_requests`` (429): too much of theirs is waiting already.
         """
-        async with self._turn(whose):
-            loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self._threads, partial(work, *args, **kwargs))
+        async with self.turn(whose):
+            return await self.in_turn(work, *args, **kwargs)
+
+    async def in_turn(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Return what a function gives, within the ``turn`` of whoever asks for it."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, partial(work, *args, **kwargs))
 
     async def process(self, whose: str, module: str, question: Any, *, limit: float) -> list[Any]:
         """Return the lines of JSON with which a module answered.
@@ -74,14 +78,18 @@ class Workers:
         Raises:
             GPULeaseError: ``too_many_requests`` (429): too much of theirs is waiting already.
         """
-        async with self._turn(whose), self._processes:
+        async with self.turn(whose), self._processes:
             loop = asyncio.get_running_loop()
             written = await loop.run_in_executor(self._threads, json.dumps, question)
             return await _answers(module, written.encode(), limit)
 
     @asynccontextmanager
-    async def _turn(self, whose: str) -> AsyncIterator[None]:
-        """Wait until nothing else of this person is at work."""
+    async def turn(self, whose: str) -> AsyncIterator[None]:
+        """Wait until nothing else of this person is at work.
+
+        Raises:
+            GPULeaseError: ``too_many_requests`` (429): too much of theirs is waiting already.
+        """
         if self._waiting[whose] >= WAITING_MAX:
             raise GPULeaseError(
                 "too_many_requests",

@@ -13,7 +13,7 @@ from gpulease.policy.budgets import Use
 from gpulease.store.models import UsageRow
 
 #: Rows that are read at a time: whoever writes waits no longer than for these.
-_SOME = 5000
+_SOME = 1000
 #: In the order of the members of ``Use``.
 _COLUMNS = (
     "lease_id", "user", "project", "gpu_class", "pool", "units", "price", "began", "ended",

@@ -224,6 +224,20 @@ async def test_a_flood_on_one_channel_leaves_the_service_to_others(
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
+async def test_nonsense_on_a_channel_is_logged_once(
+    site: Site, hub: Hub, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    taken: list[bool] = []
+    monkeypatch.setattr(site.service.services.servers, "kernels", lambda *_: taken.append(True))
+    server = await Server.join(site, hub.server_token("stu"))
+    for _ in range(20):
+        await server.say(json.dumps({"type": "nope"}))
+    await server.say(json.dumps({"type": "kernels", "kernels": []}))
+    await wait_for_async(lambda: taken, 30, "the report after them")
+    await server.close()
+    assert sum("not one" in record.message for record in caplog.records) == 1
+
+
 def test_who_is_full_again_is_forgotten_and_many_cost_no_request_a_look_at_each() -> None:
     now = [0.0]
     buckets = rate_limit._Buckets(lambda: now[0], rate_limit._MINUTE)

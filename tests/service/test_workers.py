@@ -5,18 +5,25 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+import zoneinfo
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
+from typing import Any
 
 import psutil
 import pytest
+from pydantic import ValidationError
 
 from gpulease.errors import GPULeaseError
+from gpulease.policy import forms
+from gpulease.policy.calendar import occurrences
 from gpulease.policy.calendar.ics_read import MAX_TEXT
 from gpulease.policy.calendar.occurrences import Calendar, Expanded
 from gpulease.service.reservations import expansion
 from gpulease.service.routes import OPERATIONS
+from gpulease.service.schemas.bodies import UsageQuery
 from gpulease.service.workers import NICE, WAITING_MAX, Workers
 from tests.helpers import wait_for_async
 from tests.policy.calendar.test_ics import BERLIN, OUTLOOK, calendar
@@ -169,3 +176,41 @@ async def test_a_batch_of_repetitions_is_bounded_as_one_and_names_the_one_that_n
     assert len(first.occurrences) == 3
     assert str(last) == str(expansion._too_long())
     workers.close()
+
+
+async def test_what_is_refused_has_read_nothing_of_the_store(
+    site: Site, hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Asks for GPUs are written by the thread that reads, so whoever reads waits for a turn."""
+    services, reads = site.service.services, []
+    part = services.ledger.store.usage_part
+
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        reads.append(args)
+        return part(*args, **kwargs)
+
+    monkeypatch.setattr(services.ledger.store, "usage_part", counted)
+    token, asked = hub.server_token("stu"), WAITING_MAX + 4
+    async with services.workers.turn("stu"):
+        asking = [
+            asyncio.create_task(send(site, token, "GET", "usage.csv", None)) for _ in range(asked)
+        ]
+        refused = asked - WAITING_MAX + 1
+        await wait_for_async(lambda: sum(t.done() for t in asking) == refused, 30, "refusals")
+        assert not reads
+    codes = [(await task).code for task in asking]
+    assert (codes.count(200), codes.count(429)) == (WAITING_MAX - 1, refused)
+    assert len(reads) == WAITING_MAX - 1
+
+
+def test_zones_are_looked_for_in_their_folders_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    walks: list[None] = []
+    found = zoneinfo.available_timezones()
+    monkeypatch.setattr(forms, "available_timezones", lambda: walks.append(None) or found)
+    forms.zones.cache_clear()
+    for zone in ("nowhere", "Europe/Berlin", "Europe/Berlim") * 20:
+        with suppress(ValidationError):
+            UsageQuery(zone=zone)
+        with suppress(GPULeaseError):
+            occurrences.zone_of(zone)
+    assert len(walks) == 1

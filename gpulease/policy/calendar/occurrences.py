@@ -21,10 +21,10 @@ from datetime import UTC, date, datetime, time, timedelta
 from difflib import get_close_matches
 from itertools import chain, pairwise, takewhile
 from typing import TYPE_CHECKING, Annotated, ClassVar, Final
-from zoneinfo import ZoneInfo, available_timezones
+from zoneinfo import ZoneInfo
 
 from gpulease.errors import GPULeaseError
-from gpulease.policy.forms import Day, Line, Section
+from gpulease.policy.forms import Day, Line, Section, zones
 from gpulease.texts import Said
 
 if TYPE_CHECKING:
@@ -67,12 +67,12 @@ def known_zone(name: str) -> ZoneInfo | None:
 def _meant(name: str) -> str:
     """Return the zone that a slip of the pen was, ``""`` where none is near."""
     # Not Etc/GMT+1, which is an hour west of Greenwich.
-    known = (z for z in sorted(available_timezones() - _NO_NAMES) if not z.startswith("Etc/"))
-    zones = {zone.lower(): zone for zone in known}
-    cities = {zone.rpartition("/")[2]: zone for zone in zones if "/" in zone}
+    known = (z for z in sorted(zones() - _NO_NAMES) if not z.startswith("Etc/"))
+    names = {zone.lower(): zone for zone in known}
+    cities = {zone.rpartition("/")[2]: zone for zone in names if "/" in zone}
     typed = name.strip().lower().replace(" ", "_")
-    near = get_close_matches(typed, [*zones, *cities], n=1, cutoff=0.8)
-    return zones[cities.get(near[0], near[0])] if near else ""
+    near = get_close_matches(typed, [*names, *cities], n=1, cutoff=0.8)
+    return names[cities.get(near[0], near[0])] if near else ""
 
 
 def instant(wall: datetime, zone: ZoneInfo) -> datetime:

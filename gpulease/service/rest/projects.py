@@ -77,17 +77,20 @@ class Usage(BaseHandler):
         since = _midnight(query.since or last - timedelta(days=_DAYS), zone)
         until = max(since, min(_midnight(last + timedelta(days=1), zone), snapshot.now))
         users, projects = whose(snapshot, self.asker)
-        found = await charged(self.services.ledger, since, until, users=users, projects=projects)
-        found += [
+        running = [
             use
             for use in present(snapshot)
             if users is None or use.user in users or use.project in (projects or ())
         ]
-        by = query.by.split(",")
-        parts = snapshot.policy.parts
-        rows = await self.services.workers.thread(
-            self.asker.name, sums, found, since, until, by, zone, parts=parts
-        )
+        by, workers = query.by.split(","), self.services.workers
+        # What is refused has read nothing: asks for GPUs are written by the thread that reads.
+        async with workers.turn(self.asker.name):
+            found = await charged(
+                self.services.ledger, since, until, users=users, projects=projects
+            )
+            rows = await workers.in_turn(
+                sums, [*found, *running], since, until, by, zone, parts=snapshot.policy.parts
+            )
         return since, until, rows
 
 
@@ -121,11 +124,10 @@ class Timeline(BaseHandler):
         length = timedelta(hours=hours)
         folded = length > timedelta(days=1)
         since = (until - length).replace(minute=0) if folded else until - length
-        minutes, waits = await history.read_timeline(self.services.ledger, since, until)
-        step = history.step_of(until - since, folded)
-        items = await self.services.workers.thread(
-            self.asker.name, history.timeline, minutes, waits, since, until, step
-        )
+        step, workers = history.step_of(until - since, folded), self.services.workers
+        async with workers.turn(self.asker.name):
+            minutes, waits = await history.read_timeline(self.services.ledger, since, until)
+            items = await workers.in_turn(history.timeline, minutes, waits, since, until, step)
         return {
             "since": since.isoformat(),
             "until": until.isoformat(),

@@ -50,6 +50,13 @@ class _Socket(ServerEnd):
     """A channel of the service's."""
 
     whose: tuple[str, ...] = ()  # it is: what is bounded is bounded for all channels of one
+    _warned = False
+
+    def warn_once(self, words: str, *values: object, about: Mapping[str, object]) -> None:
+        """Log what is wrong with a message, for the first such message of this channel only."""
+        if not self._warned:
+            self._warned = True
+            log.warning(words, *values, extra=dict(about))
 
     def rest(self, seconds: float) -> float:
         """Bound what the service works for whoever sends here."""
@@ -144,7 +151,7 @@ class EventsSocket(BaseHandler, _Socket):
         try:
             report = reader(FromServer).validate_python(found)
         except ValidationError:
-            log.warning("a server sent a report that is not one", extra={"server": self._server})
+            self.warn_once("a server sent a report that is not one", about={"server": self._server})
             return
         self._take(report)
 
@@ -227,10 +234,10 @@ class SupervisorSocket(Answers, _Socket):
             said = reader(FromSupervisor).validate_python(found)
         except ValidationError as error:
             why = error.errors()[0]["msg"]
-            log.warning("a supervisor sent what is no message: %s", why, extra=about)
+            self.warn_once("a supervisor sent what is no message: %s", why, about=about)
             return
         if NEEDED.get(said["type"], frozenset()) - said.keys():
-            log.warning("a supervisor's message lacks members: %s", said["type"], extra=about)
+            self.warn_once("a supervisor's message lacks members: %s", said["type"], about=about)
             return
         lease = self.services.ledger.leases.get(self._lease_id)
         if lease is None:

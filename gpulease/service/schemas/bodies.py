@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from datetime import date
 from typing import Annotated, Any, Literal, Self
-from zoneinfo import available_timezones
 
 from pydantic import (
     AfterValidator,
@@ -25,6 +24,7 @@ from pydantic import (
 )
 
 from gpulease.policy.document import MAX_TEXT
+from gpulease.policy.forms import zones
 from gpulease.policy.model import LeaseState
 from gpulease.policy.quarantine import KINDS
 from gpulease.protocol.agents import AgentPost
@@ -227,7 +227,7 @@ def _digits(value: Any) -> Any:
 
 
 def _zone(value: str) -> str:
-    if value not in available_timezones():
+    if value not in zones():
         raise ValueError(Text("it is no time zone"))
     return value
 
