@@ -273,7 +273,7 @@ def choose_process(page: Any) -> None:
 
 def test_the_editor_completes_by_the_schema_and_marks_while_typing(stage: Stage, page: Any) -> None:
     type_evidence(stage, page, "pools:\n  cards:\n    spare: 1\n", "    ev")
-    assert "How use is seen." in page.inner_text("#policy-text .cm-completionInfo")
+    assert "How finely use is attributed" in page.inner_text("#policy-text .cm-completionInfo")
     choose_process(page)
     assert in_editor(page) == "pools:\n  cards:\n    spare: 1\n    evidence: process"
     stage.findings = [{"line": 3, "column": 5, "level": "error", "sentence": "Too few."}]
