@@ -160,6 +160,7 @@ class Undo:
             try:
                 self._steps.pop()()
             except Exception:
+                # What a class does when it is written to is its own; the other steps are still due.
                 log.exception("a step of a commit that failed could not be taken back")
 
 

@@ -72,6 +72,7 @@ def open_room(name: str) -> None:
         try:
             importlib.import_module(_closed.pop(name))
         except Exception:
+            # Another version of the library: its objects stay by name, and no cell is stopped.
             log.exception("the room of %s does not open", name)
             _unknown.add(name)
             _known.clear()

@@ -5,7 +5,6 @@ import { alertError, h, meta, update } from "./dom.js";
 import { _, _n, locale } from "./texts.js";
 import { duration, percent } from "./words.js";
 
-const DAY = 24;
 const HEIGHT = 220; // px
 // The lowest of the stack first: what a lease's GPU did, and a colour of the page's theme.
 const LAYERS = [
