@@ -17,9 +17,8 @@ from gpulease.policy.model import GPUClass, Lease
 from gpulease.providers.base import LinkState
 from gpulease.providers.kubernetes.api.official import OfficialClient
 from gpulease.providers.kubernetes.manifests import manifest
-from gpulease.providers.kubernetes.manifests.manifest import PodSettings
+from gpulease.providers.kubernetes.manifests.manifest import PodSettings, Settings
 from gpulease.providers.kubernetes.manifests.process import TOKEN_FILE
-from gpulease.providers.kubernetes.manifests.settings import Settings
 from gpulease.providers.kubernetes.provider import KubernetesProvider
 from gpulease.providers.local import processes
 from testcluster import agents

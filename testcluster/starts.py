@@ -12,8 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from gpulease.providers.kubernetes.observed.reading import Reading
-from gpulease.providers.kubernetes.observed.reasons import read_pod
+from gpulease.providers.kubernetes.observed.reasons import Reading, read_pod
 from testcluster.api import Api, Object
 from testcluster.cluster import Cluster
 from testcluster.pods import delete_namespace, new_namespace

@@ -19,7 +19,7 @@ from typing import Any
 from benchmarks.kubernetes.costs import Processors, pods_created, rate, requests
 from benchmarks.kubernetes.stages import LateError, done, stage
 from benchmarks.measure import Aim, Variants, progress, report
-from gpulease.providers.kubernetes.api.limiter import Limiter
+from gpulease.providers.kubernetes.api.client import Limiter
 from testcluster.api import Object
 from testcluster.cluster import Cluster
 from testcluster.kwok import GPUS, LABEL, TAINT

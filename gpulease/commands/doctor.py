@@ -26,7 +26,7 @@ from gpulease.errors import GPULeaseError
 if TYPE_CHECKING:
     from http.client import HTTPResponse
 
-    from gpulease.providers.kubernetes.checkup.findings import Result
+    from gpulease.providers.kubernetes.checkup.pods import Result
     from gpulease.service.settings.application import GPULeaseService
     from gpulease.service.settings.kubernetes import KubernetesSettings
     from gpulease.service.settings.reading import FurtherHub
@@ -136,7 +136,7 @@ def _pages(service: GPULeaseService, environment: Mapping[str, str]) -> Result:
 
     Where the configuration leaves it to the service's own environment, another pod's says nothing.
     """
-    from gpulease.providers.kubernetes.checkup.findings import Result
+    from gpulease.providers.kubernetes.checkup.pods import Result
 
     said = service.config.GPULeaseService.get("user_domains")
     if said or (said is None and environment.get("JUPYTERHUB_HOST")):
@@ -162,7 +162,7 @@ def _pages(service: GPULeaseService, environment: Mapping[str, str]) -> Result:
 
 def _further_pages(hub: FurtherHub) -> Result:
     """Whether pages of a further hub's servers share the origin of the service's pages there."""
-    from gpulease.providers.kubernetes.checkup.findings import Result
+    from gpulease.providers.kubernetes.checkup.pods import Result
 
     check = f"pages {hub.name}"
     if hub.trusted_servers:
@@ -178,7 +178,7 @@ def _further_pages(hub: FurtherHub) -> Result:
 
 def _hub(environment: Mapping[str, str]) -> Result:
     """Whether the hub can be reached from here, and its clock agrees with ours."""
-    from gpulease.providers.kubernetes.checkup.findings import Result
+    from gpulease.providers.kubernetes.checkup.pods import Result
 
     url = environment.get("JUPYTERHUB_API_URL", "")
     if not url.startswith(("http://", "https://")):
@@ -214,7 +214,7 @@ def _read_hubs(
     given: Mapping[str, Any], environment: Mapping[str, str], settings: KubernetesSettings | None
 ) -> tuple[Sequence[FurtherHub], list[Result]]:
     """Return the further hubs that the configuration names, and what is wrong with what it says."""
-    from gpulease.providers.kubernetes.checkup.findings import Result
+    from gpulease.providers.kubernetes.checkup.pods import Result
     from gpulease.service.settings.reading import read_hubs
 
     prefix = environment.get("JUPYTERHUB_SERVICE_PREFIX") or "/services/gpulease/"
@@ -228,7 +228,7 @@ def _read_hubs(
 def _further_hub(hub: FurtherHub) -> Result:
     """Whether a hub answers, and knows the service's token for what the service needs there."""
     from gpulease.hub.scopes import SERVICE_SCOPES
-    from gpulease.providers.kubernetes.checkup.findings import Result
+    from gpulease.providers.kubernetes.checkup.pods import Result
 
     check = f"hub {hub.name}"
     try:
@@ -268,7 +268,7 @@ def _runs(environment: Mapping[str, str]) -> Result:
     A hub whose gpulease is of another version may have made another role.
     """
     from gpulease.hub.scopes import SERVICE_SCOPES
-    from gpulease.providers.kubernetes.checkup.findings import Result
+    from gpulease.providers.kubernetes.checkup.pods import Result
     from gpulease.service.hubs.api import starts_servers
 
     url, token = (environment.get(f"JUPYTERHUB_API_{name}", "") for name in ("URL", "TOKEN"))

@@ -37,8 +37,7 @@ from gpulease.policy.model import (
     Verdict,
 )
 from gpulease.providers.kubernetes.api.official import OfficialClient
-from gpulease.providers.kubernetes.manifests.manifest import PodSettings
-from gpulease.providers.kubernetes.manifests.settings import Settings
+from gpulease.providers.kubernetes.manifests.manifest import PodSettings, Settings
 from gpulease.providers.kubernetes.provider import KubernetesProvider
 from gpulease.service.agents import Agents
 from gpulease.service.control_loop.evidence import Watch

@@ -6,6 +6,7 @@ import pytest
 
 from gpulease.policy.model import GPUClass
 from gpulease.policy.pods import PodAsk
+from gpulease.providers.kubernetes.checkup import pods
 from testcluster.lease_world import CARD, LeaseWorld
 from tests.helpers import wait_for_async
 
@@ -17,9 +18,7 @@ CLASSES = "/apis/node.k8s.io/v1/runtimeclasses"
 async def test_a_missing_runtime_class_is_told_until_it_is_there(
     world: LeaseWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from gpulease.providers.kubernetes.checkup import class_check
-
-    monkeypatch.setattr(class_check, "_SOON", 0.5)
+    monkeypatch.setattr(pods, "_SOON", 0.5)
     name = f"gpus-{world.namespace}"
     await wait_for_async(lambda: world.provider._check._seen != (), 120, "a first look")
     assert "takes no pod" not in world.provider.problem()

@@ -9,7 +9,7 @@ from gpulease import labels
 from gpulease.policy.model import Lease
 from gpulease.providers.kubernetes.api.official import OfficialClient
 from gpulease.providers.kubernetes.manifests import manifest
-from gpulease.providers.kubernetes.manifests.settings import Settings
+from gpulease.providers.kubernetes.manifests.manifest import Settings
 from gpulease.providers.kubernetes.provider import KubernetesProvider
 from testcluster.api import Object
 from testcluster.cluster import Cluster

@@ -4,8 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from gpulease.providers.kubernetes.observed.reading import Reading
-from gpulease.providers.kubernetes.observed.reasons import read_pod, read_refusal
+from gpulease.providers.kubernetes.observed.reasons import Reading, read_pod, read_refusal
 from testcluster.api import ApiError, Object
 from testcluster.cluster import Cluster
 from testcluster.starts import watch_starts

@@ -7,7 +7,7 @@ import pytest
 from gpulease import labels
 from gpulease.gpus.agent.arguments import add_arguments
 from gpulease.gpus.agent.posting import Target, checked
-from gpulease.providers.kubernetes.manifests.network_form import End, lets
+from gpulease.providers.kubernetes.manifests.pod_network import End, lets
 from tests.helm_values import shipped
 
 POLICIES = [each for each in shipped.load("leases/network.yaml") if each["kind"] == "NetworkPolicy"]

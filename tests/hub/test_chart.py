@@ -9,7 +9,7 @@ from gpulease import labels
 from gpulease.hub import guard
 from gpulease.hub.guard_lines import is_blocker
 from gpulease.providers.kubernetes.asks.nodes import any_holds
-from gpulease.providers.kubernetes.manifests.network_form import End, lets
+from gpulease.providers.kubernetes.manifests.pod_network import End, lets
 from tests.helm_values import shipped
 from tests.hub import chart
 from tests.hub.conftest import start

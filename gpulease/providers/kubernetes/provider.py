@@ -20,25 +20,21 @@ from gpulease.policy.model import Bound, Device, GPUClass, Lease, LeaseState, Ob
 from gpulease.policy.pods import AskKind
 from gpulease.protocol.agents import AgentBatch
 from gpulease.providers.base import SupervisorLink
-from gpulease.providers.kubernetes.api.client import Client, ClientError, Manifest
-from gpulease.providers.kubernetes.api.deletes import Deletes
-from gpulease.providers.kubernetes.api.limiter import Limiter
-from gpulease.providers.kubernetes.api.watch import key_of
+from gpulease.providers.kubernetes.api.client import Client, ClientError, Limiter, Manifest
+from gpulease.providers.kubernetes.api.watch import Deletes, key_of
 from gpulease.providers.kubernetes.asks.ask import ask_of
 from gpulease.providers.kubernetes.capacity.capacity import Capacity
 from gpulease.providers.kubernetes.capacity.usage import Usage
-from gpulease.providers.kubernetes.checkup.class_check import ClassCheck
-from gpulease.providers.kubernetes.manifests import new_nodes, quotas
-from gpulease.providers.kubernetes.manifests.homes import Homes
+from gpulease.providers.kubernetes.checkup.pods import ClassCheck
+from gpulease.providers.kubernetes.manifests import new_nodes, server_limits
+from gpulease.providers.kubernetes.manifests.manifest import Settings
 from gpulease.providers.kubernetes.manifests.pod_network import PodNetwork
-from gpulease.providers.kubernetes.manifests.settings import Settings
+from gpulease.providers.kubernetes.manifests.server_limits import Homes
 from gpulease.providers.kubernetes.observed import pods
-from gpulease.providers.kubernetes.observed.cluster import Cluster
-from gpulease.providers.kubernetes.observed.node_words import leaving, upgrading
-from gpulease.providers.kubernetes.observed.parts import Granted, Part, slots_of
+from gpulease.providers.kubernetes.observed.cluster import Cluster, leaving, upgrading
+from gpulease.providers.kubernetes.observed.pods import Granted, Part, slots_of
 from gpulease.providers.kubernetes.observed.tokens import Tokens
-from gpulease.providers.kubernetes.starts.held import Held, Looks
-from gpulease.providers.kubernetes.starts.reader import StartReader
+from gpulease.providers.kubernetes.starts.held import Held, Looks, StartReader
 from gpulease.providers.kubernetes.starts.starts import MIRROR_SECONDS, Start, Starts
 from gpulease.providers.kubernetes.warm.warm import WarmPods
 
@@ -187,8 +183,8 @@ class KubernetesProvider:
             for held in self._held.values()
             if held.lease.state is LeaseState.STARTING and held.comes
         ]
-        ahead = quotas.Ahead(requests, coming, self._classes(), self._cluster.server_pod)
-        return quotas.bounds(self._cluster.quotas, ahead, self._settings.pod)
+        ahead = server_limits.Ahead(requests, coming, self._classes(), self._cluster.server_pod)
+        return server_limits.bounds(self._cluster.quotas, ahead, self._settings.pod)
 
     def preferred_node(self, lease: Lease) -> str:
         """Return the node of the request's server where the home can be mounted only there."""

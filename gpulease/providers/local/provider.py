@@ -1,15 +1,18 @@
 """The local provider: devices of this machine, leased to notebook servers on it.
 
-Owns which device a lease occupies and when nothing of a lease is left.  It never starts a
+It decides which device a lease occupies and when nothing of a lease is left.  It never starts a
 companion: it publishes a grant, and the student's own server starts the process under the
-student's own account.  What runs is found again from ``/proc``, from the server's reports and
-from the supervisor channel, so a restarted service loses nothing.  What is left of a lease that the
-service cannot end keeps its device out of service, and an admin is told.
+student's own account.  What runs is found again from ``/proc``, from the server's reports and from
+the supervisor channel, so a restarted service loses nothing; a supervisor's token is derived
+(HMAC-SHA256 over lease and attempt with the service's secret), not stored.  What is left of a
+lease that the service cannot end keeps its device out of service, and an admin is told.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import hmac
 import logging
 import re
 import time
@@ -37,9 +40,20 @@ from gpulease.protocol import GrantView
 from gpulease.protocol.reports import Activity
 from gpulease.providers.base import LinkState, SupervisorLink, SupervisorReport
 from gpulease.providers.local import processes
-from gpulease.providers.local.held import Held
-from gpulease.providers.local.processes import Process
-from gpulease.providers.local.tokens import is_token_of, lease_token
+from gpulease.providers.local.processes import Held, Process
+
+
+def lease_token(secret: bytes, lease_id: str, attempt: int) -> str:
+    """Return the credential of one attempt's supervisor."""
+    return hmac.new(secret, f"{lease_id}:{attempt}".encode(), hashlib.sha256).hexdigest()
+
+
+def is_token_of(secret: bytes, lease: Lease, token: str) -> bool:
+    """Tell whether the token is that of the lease's present attempt."""
+    expected = lease_token(secret, lease.id, lease.attempt)
+    # Bytes: what a stranger sends may hold any character.
+    return hmac.compare_digest(expected.encode(), token.encode(errors="replace"))
+
 
 log = logging.getLogger(__name__)
 

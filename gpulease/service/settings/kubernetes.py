@@ -169,7 +169,7 @@ class KubernetesSettings(Configurable):
             import kubernetes  # noqa: F401 (said here rather than at the first call)
 
             from gpulease.providers.kubernetes.api.official import OfficialClient
-            from gpulease.providers.kubernetes.manifests.settings import Settings
+            from gpulease.providers.kubernetes.manifests.manifest import Settings
             from gpulease.providers.kubernetes.provider import KubernetesProvider
         except ImportError as error:
             raise GPULeaseError(

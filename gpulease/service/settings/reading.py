@@ -20,7 +20,7 @@ from traitlets.config.loader import JSONFileConfigLoader, PyFileConfigLoader
 from gpulease.errors import GPULeaseError
 from gpulease.hub_names import SERVICE, is_hub_name
 from gpulease.policy.units import parse_size
-from gpulease.providers.kubernetes.api.namespaces import may_meet
+from gpulease.providers.kubernetes.api.client import may_meet
 
 
 def size_option(name: str, given: str) -> int:

@@ -2,7 +2,7 @@ import pytest
 
 from gpulease.policy.pods import AskKind, PodAsk, Toleration
 from gpulease.providers.kubernetes.asks.volumes import KnownNode
-from gpulease.providers.kubernetes.starts.candidates import Candidates, place
+from gpulease.providers.kubernetes.starts.starts import Candidates, place
 from tests.providers.kubernetes.objects import INSTANCE, node
 
 TAINT = {"key": "site/mine", "effect": "NoSchedule"}

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from gpulease.providers.kubernetes.api.client import ConflictError, NotFoundError, UnavailableError
-from gpulease.providers.kubernetes.api.deletes import ANSWERED_SECONDS, Deletes
+from gpulease.providers.kubernetes.api.watch import ANSWERED_SECONDS, Deletes
 from tests.helpers import wait_for_async
 
 

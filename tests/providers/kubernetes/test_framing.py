@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpulease.providers.kubernetes.api.framing import Lines
+from gpulease.providers.kubernetes.api.answers import Lines
 
 
 @given(st.lists(st.text(alphabet="aä€ {}", min_size=1)), st.lists(st.integers(0, 40)))

@@ -16,8 +16,7 @@ from gpulease.policy.pods import AskKind, PodAsk, hami
 from gpulease.providers.kubernetes.capacity.slots import Inventories, place
 from gpulease.providers.kubernetes.observed.cluster import _kept_node
 from gpulease.providers.kubernetes.observed.hami import CARDS, no_room, shares_of
-from gpulease.providers.kubernetes.observed.parts import Part
-from gpulease.providers.kubernetes.observed.pods import use_of
+from gpulease.providers.kubernetes.observed.pods import Part, use_of
 from tests.providers.kubernetes.objects import INSTANCE, lease_pod, node, pod
 
 GPU = "nvidia.com/gpu"

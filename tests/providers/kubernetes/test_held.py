@@ -6,8 +6,8 @@ import pytest
 
 from gpulease.providers.base import LinkState
 from gpulease.providers.kubernetes.observed.index import PodIndex
-from gpulease.providers.kubernetes.observed.parts import slots_of
-from gpulease.providers.kubernetes.observed.reading import Reading
+from gpulease.providers.kubernetes.observed.pods import slots_of
+from gpulease.providers.kubernetes.observed.reasons import Reading
 from gpulease.providers.kubernetes.starts.held import Held, Looks, behind
 from gpulease.providers.kubernetes.starts.starts import Start
 from tests.providers.kubernetes.objects import INSTANCE, lease_pod

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from gpulease.providers.kubernetes.api.official import OfficialClient
-from gpulease.providers.kubernetes.manifests.homes import Homes
+from gpulease.providers.kubernetes.manifests.server_limits import Homes
 from gpulease.providers.kubernetes.observed.index import PodIndex
 from tests.helpers import wait_for_async
 from tests.providers.kubernetes.api_stream import playing, said
@@ -90,7 +90,7 @@ async def test_servers_that_were_there_before_the_gpus_were_known_are_looked_at(
 
 
 async def test_a_look_that_failed_is_made_again(tmp_path, monkeypatch):
-    monkeypatch.setattr("gpulease.providers.kubernetes.manifests.homes._AGAIN", 0.01)
+    monkeypatch.setattr("gpulease.providers.kubernetes.manifests.server_limits._AGAIN", 0.01)
     away = said(403, {"kind": "Status", "code": 403, "reason": "Forbidden", "message": "no"})
     pod = on("gpu-1")
     async with homes(tmp_path, away, said(200, claim("claim-jane", RWO))) as (found, asked, _):

@@ -1,6 +1,6 @@
 import pytest
 
-from gpulease.providers.kubernetes.api.limiter import Limiter
+from gpulease.providers.kubernetes.api.client import Limiter
 
 
 class Clock:

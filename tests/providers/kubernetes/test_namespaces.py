@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpulease import labels
-from gpulease.providers.kubernetes.api.namespaces import hub_of, may_meet
+from gpulease.providers.kubernetes.api.client import hub_of, may_meet
 from gpulease.providers.kubernetes.observed.cluster import Cluster
 
 HUBS = {"lab2": ("lab2", "lab2-*"), "x": ("x",)}

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from gpulease.providers.kubernetes.checkup.network import Fault, faults, server_path, service_end
-from gpulease.providers.kubernetes.manifests.network_form import End, lets, matches
+from gpulease.providers.kubernetes.checkup.checkup import Fault, faults, server_path, service_end
+from gpulease.providers.kubernetes.manifests.pod_network import End, lets, matches
 from tests.helm_values import shipped
 from tests.providers.kubernetes.server_pods import SETTINGS
 

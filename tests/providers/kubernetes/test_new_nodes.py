@@ -6,7 +6,7 @@ from gpulease.policy.model import Device
 from gpulease.policy.pods import PodAsk
 from gpulease.providers.kubernetes.manifests import new_nodes
 from gpulease.providers.kubernetes.manifests.new_nodes import avoided, landings, there
-from gpulease.providers.kubernetes.observed.parts import Part
+from gpulease.providers.kubernetes.observed.pods import Part
 
 
 def node(name, hostname="", **marks):

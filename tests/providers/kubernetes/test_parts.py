@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpulease.providers.kubernetes.observed.parts import Part, devices_of, granted_node, slots_of
+from gpulease.providers.kubernetes.observed.pods import Part, devices_of, granted_node, slots_of
 from tests.providers.kubernetes.server_pods import lease
 
 

@@ -4,8 +4,7 @@ import pytest
 
 from gpulease import labels
 from gpulease.providers.kubernetes.api.client import ConflictError
-from gpulease.providers.kubernetes.manifests.network_form import End, lets
-from gpulease.providers.kubernetes.manifests.pod_network import PodNetwork, between
+from gpulease.providers.kubernetes.manifests.pod_network import End, PodNetwork, between, lets
 from tests.helm_values import shipped
 from tests.providers.kubernetes.server_pods import lease
 

@@ -6,10 +6,14 @@ import pytest
 
 from gpulease.policy.model import GPUClass
 from gpulease.policy.pods import ClusterQueue, PodAsk, QueueEngine
-from gpulease.providers.kubernetes.asks.ask import pod_fields
-from gpulease.providers.kubernetes.asks.queues import group_of, taken_back, waiting, workload_of
-from gpulease.providers.kubernetes.observed.reading import Bounds
-from gpulease.providers.kubernetes.observed.reasons import read_pod
+from gpulease.providers.kubernetes.asks.ask import (
+    group_of,
+    pod_fields,
+    taken_back,
+    waiting,
+    workload_of,
+)
+from gpulease.providers.kubernetes.observed.reasons import Bounds, read_pod
 
 NOW = datetime(2026, 3, 2, 10, tzinfo=UTC)
 GATE = {"name": "kueue.x-k8s.io/admission"}

@@ -5,7 +5,13 @@ from decimal import Decimal
 
 import pytest
 
-from gpulease.providers.kubernetes.manifests.quotas import Ahead, Wish, bounds, counted, counts_for
+from gpulease.providers.kubernetes.manifests.server_limits import (
+    Ahead,
+    Wish,
+    bounds,
+    counted,
+    counts_for,
+)
 from tests.policy.build import request
 from tests.providers.kubernetes.expected import class_of
 from tests.providers.kubernetes.server_pods import SETTINGS, server

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from gpulease import labels
 from gpulease.policy.explanation import reasons
 from gpulease.policy.lifecycle import OTHERS_FAILURES, OWN_FAILURES, STAGES, START_FAILURES
-from gpulease.providers.kubernetes.observed.reading import Bounds
-from gpulease.providers.kubernetes.observed.reasons import read_pod, read_refusal
+from gpulease.providers.kubernetes.observed.reasons import Bounds, read_pod, read_refusal
 from tests.providers.kubernetes.failing_pods import CASES
 
 RECORDED = json.loads(Path(__file__).with_name("statuses.json").read_text(encoding="utf-8"))

@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 from gpulease import labels
 from gpulease.policy.model import GPUClass
 from gpulease.policy.pods import AskKind, PodAsk, Toleration, Where
-from gpulease.providers.kubernetes.capacity.slices import published
-from gpulease.providers.kubernetes.observed.parts import Part
-from gpulease.providers.kubernetes.observed.pods import use_of
+from gpulease.providers.kubernetes.capacity.capacity import published
+from gpulease.providers.kubernetes.observed.pods import Part, use_of
 from tests.providers.kubernetes.objects import INSTANCE, lease_pod, node, pod
 
 DRIVER = "gpu.nvidia.com"

@@ -11,9 +11,8 @@ from gpulease import labels
 from gpulease.policy.model import GPUClass
 from gpulease.policy.pods import AskKind, PodAsk, Toleration, Where, hami
 from gpulease.providers.kubernetes.capacity.slots import Inventories, Placing, inventories, place
-from gpulease.providers.kubernetes.observed.node_words import leaving, upgrading
-from gpulease.providers.kubernetes.observed.parts import Part
-from gpulease.providers.kubernetes.observed.pods import use_of
+from gpulease.providers.kubernetes.observed.cluster import leaving, upgrading
+from gpulease.providers.kubernetes.observed.pods import Part, use_of
 from tests.providers.kubernetes.objects import INSTANCE, lease_pod, node, pod
 
 GPU = "nvidia.com/gpu"

@@ -13,10 +13,10 @@ from gpulease.policy.pods import AskKind, PodAsk
 from gpulease.providers.kubernetes.api.client import (
     CLAIM_TEMPLATES,
     NETWORK_POLICIES,
+    Limiter,
     UnavailableError,
 )
-from gpulease.providers.kubernetes.api.deletes import Deletes
-from gpulease.providers.kubernetes.api.limiter import Limiter
+from gpulease.providers.kubernetes.api.watch import Deletes
 from gpulease.providers.kubernetes.manifests.pod_network import PodNetwork
 from gpulease.providers.kubernetes.starts import starts as module
 from gpulease.providers.kubernetes.starts.starts import Start, Starts

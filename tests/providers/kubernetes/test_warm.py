@@ -11,10 +11,14 @@ from gpulease.policy.capacity import ReadyPods
 from gpulease.policy.catalog import Warm
 from gpulease.policy.model import Device, GPUClass, LeaseState
 from gpulease.policy.pods import PodAsk
-from gpulease.providers.kubernetes.api.client import ForbiddenError, NotFoundError, UnavailableError
-from gpulease.providers.kubernetes.api.limiter import Limiter
+from gpulease.providers.kubernetes.api.client import (
+    ForbiddenError,
+    Limiter,
+    NotFoundError,
+    UnavailableError,
+)
 from gpulease.providers.kubernetes.api.watch import key_of
-from gpulease.providers.kubernetes.manifests.settings import Settings
+from gpulease.providers.kubernetes.manifests.manifest import Settings
 from gpulease.providers.kubernetes.observed.index import PodIndex
 from gpulease.providers.kubernetes.warm.warm import REST, WarmPods
 from tests.helpers import wait_for_async

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from gpulease.policy.capacity import ReadyPods
 from gpulease.policy.model import Device
-from gpulease.providers.kubernetes.warm.choice import Ready, surplus
+from gpulease.providers.kubernetes.warm.manifest import Ready, surplus
 
 
 def pod(number, gpu_class="a", node="n1", *, ready=True):

@@ -1,4 +1,7 @@
-"""What an API server's answers say: objects, messages of a watch, errors, whose a token is."""
+"""What an API server's answers say: objects, messages of a watch, errors, whose a token is.
+
+A watch is a stream of bytes that the network cuts anywhere; ``Lines`` puts its lines together.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,32 @@ from gpulease.providers.kubernetes.api.client import (
     UnavailableError,
     WatchEvent,
 )
-from gpulease.providers.kubernetes.api.framing import Lines
+
+#: A pod of the largest size that etcd takes is 1.5 MiB; JSON escapes may triple it.
+LONGEST = 8 * 2**20
+
+
+class Lines:
+    """Feed it pieces, get whole lines; what follows the last newline waits for the next piece."""
+
+    def __init__(self, longest: int = LONGEST) -> None:
+        self._longest = longest
+        self._rest = b""
+
+    def feed(self, piece: bytes) -> list[str]:
+        """Return the lines that this piece completes, without blank ones.
+
+        Raises:
+            OSError: a line is longer than any that the API sends, or is not UTF-8.
+        """
+        *whole, self._rest = (self._rest + piece).split(b"\n")
+        if len(self._rest) > self._longest:
+            raise OSError(f"a line is longer than {self._longest} bytes")
+        try:
+            return [line.decode() for line in whole if line.strip()]
+        except UnicodeDecodeError as error:
+            raise OSError("a line is not UTF-8") from error
+
 
 #: What a connection can fail with.
 TRANSPORT = (aiohttp.ClientError, TimeoutError, OSError, ssl.SSLError)

@@ -1,15 +1,19 @@
 """The port through which everything here speaks to the Kubernetes API.
 
-Owns the calls that gpulease makes, what they return (plain dictionaries, as the API has them) and
-the few errors that callers tell apart.  Refuses to know which library carries them out
-(``official`` does) and what the objects mean.
+It names the calls that gpulease makes, what they return (plain dictionaries, as the API has them)
+and the few errors that callers tell apart; ``official`` carries them out.  What every caller needs
+beside it stands below: how fast pods may be created, which namespaces a pattern means, and what
+this account may do.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from fnmatch import fnmatchcase
+from typing import Any, Final, Protocol
 
 #: One API object as JSON.
 Manifest = dict[str, Any]
@@ -240,3 +244,124 @@ class Client(Protocol):
 
     async def close(self) -> None:
         """Close all connections."""
+
+
+class Limiter:
+    """Lets ``rate`` calls a second through, and a burst of as many.
+
+    Args:
+        rate: calls a second, above 0.
+        burst: how many may go at once after a quiet time; by default one second's worth.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        rate: float = 10.0,
+        burst: int | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        if rate <= 0:
+            raise ValueError("a rate is above 0")
+        self._rate = rate
+        self._burst = max(1, round(rate) if burst is None else burst)
+        self._clock = clock
+        self._left = float(self._burst)
+        self._at = clock()
+
+    def take(self) -> float:
+        """Take one call's place; return the seconds until it may go, 0 for at once.
+
+        Places are given in the order in which they are taken.
+        """
+        now = self._clock()
+        self._left = min(float(self._burst), self._left + (now - self._at) * self._rate)
+        self._at = now
+        self._left -= 1.0
+        return max(0.0, -self._left / self._rate)
+
+    async def wait(self) -> None:
+        """Wait for one call's turn."""
+        seconds = self.take()
+        if seconds:
+            await asyncio.sleep(seconds)
+
+
+def is_pattern(namespace: str) -> bool:
+    """Whether this is a pattern of names, not a name."""
+    return bool(set(namespace) & set(_WILD))
+
+
+def plain(namespaces: Sequence[str]) -> list[str]:
+    """Return those that are names."""
+    return [each for each in namespaces if not is_pattern(each)]
+
+
+def only(namespaces: Sequence[str]) -> str:
+    """Return the one namespace that there is, "" for several and for what a pattern may mean."""
+    return namespaces[0] if len(namespaces) == 1 and not is_pattern(namespaces[0]) else ""
+
+
+def may_meet(one: str, other: str) -> bool:
+    """Whether some namespace could be meant by both; two patterns are told apart by how they begin.
+
+    A hub that names namespaces after its people can make whatever its pattern means.
+    """
+    if is_pattern(one) and is_pattern(other):
+        begin, start = _beginning(one), _beginning(other)
+        return begin.startswith(start) or start.startswith(begin)
+    return fnmatchcase(one, other) or fnmatchcase(other, one)
+
+
+def hub_of(namespace: str, hubs: Mapping[str, Sequence[str]]) -> str:
+    """Return the further hub whose servers run in a namespace, "" for the first hub's or none's.
+
+    Args:
+        namespace: a name.
+        hubs: names and patterns by further hub.
+    """
+    for hub, patterns in hubs.items():
+        if any(fnmatchcase(namespace, pattern) for pattern in patterns):
+            return hub
+    return ""
+
+
+def _beginning(pattern: str) -> str:
+    return pattern[: min(pattern.index(each) for each in _WILD if each in pattern)]
+
+
+_WILD = "*?["
+
+
+_REVIEWS: Final = Resource("selfsubjectaccessreviews", "authorization.k8s.io")
+
+
+async def may(client: Client, verb: str, group: str, resource: str, namespace: str) -> bool:
+    """Whether this account may do so ("pods/exec" has a subresource) in a namespace.
+
+    Args:
+        client: of the account.
+        verb: "create" and the like.
+        group: of the API, "" for the core's.
+        resource: its plural name.
+        namespace: "" is everywhere.
+
+    Raises:
+        ClientError: the API server does not answer.
+    """
+    plain, _, part = resource.partition("/")
+    asked = {
+        "verb": verb,
+        "group": group,
+        "resource": plain,
+        "subresource": part,
+        "namespace": namespace,
+    }
+    body = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": {key: value for key, value in asked.items() if value}},
+    }
+    answer = await client.create(_REVIEWS, body)
+    return bool(answer.get("status", {}).get("allowed"))

@@ -1,9 +1,11 @@
 """The port carried out by the official ``kubernetes`` package's asyncio side.
 
-Owns configuration (kubeconfig or in-cluster), renewal of tokens, time-outs and the translation of
-answers into the port's errors.  Only the package's transport is used, never its model classes: they
-change with every release of Kubernetes.  Refuses to try anything again but a call whose token was
-too old: callers know better what may be repeated.
+Configuration (kubeconfig or in-cluster), renewal of tokens, time-outs, and the translation of
+answers into the port's errors.  Only the package's transport is used, over connections that have
+ended when it has; its model classes change with every release of Kubernetes.  A transport of our
+own over aiohttp would not be shorter: it would read certificates, proxies and renewed tokens
+again.  Nothing is tried a second time but a call whose token was too old: callers know better what
+may be repeated.
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
+from kubernetes.aio.client.rest import RESTClientObject
 
+from gpulease.connector import Connector
 from gpulease.providers.kubernetes.api.answers import (
     TRANSPORT,
     error_of,
@@ -42,6 +46,23 @@ from gpulease.providers.kubernetes.api.client import (
     WatchEvent,
     whole,
 )
+
+
+class Transport(RESTClientObject):
+    """The package's transport over connections that end with it."""
+
+    _connector: Connector | None = None
+
+    def _create_connector(self) -> Connector:
+        self._connector = Connector(limit=self.maxsize, ssl=self.ssl_context)
+        return self._connector
+
+    async def close(self) -> None:
+        """End the session and every connection it had."""
+        await super().close()
+        if self._connector is not None:
+            await self._connector.end()
+
 
 #: Objects of one page of a list.
 PAGE = 100
@@ -341,8 +362,6 @@ async def _open(kubeconfig: str, context: str) -> Any:
     """
     from kubernetes.aio.client.api_client import ApiClient
     from kubernetes.aio.client.configuration import Configuration
-
-    from gpulease.providers.kubernetes.api.connections import Transport
 
     config: Any = importlib.import_module("kubernetes.aio.config")
     settings = Configuration()

@@ -1,24 +1,157 @@
 """Capacity as the planner sees it: slots and claimed devices, with what failing devices put out.
 
-Owns the putting together of nodes, pods, slices and the agents' words, and that nothing is made
-anew while nothing changed.  Refuses to be trusted while the cluster is not known.
+It puts nodes, pods, slices and the agents' words together, and makes nothing while nothing
+changed.  With dynamic resource allocation each device of a ResourceSlice has a name of its own, so
+where a pod landed is known exactly.  Not to be trusted while the cluster is not known.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from typing import Any
 
+from gpulease import labels
 from gpulease.policy.model import Device, GPUClass
 from gpulease.policy.pods import AskKind
-from gpulease.providers.kubernetes.api.client import UnavailableError
+from gpulease.providers.kubernetes.api.client import Manifest, UnavailableError
 from gpulease.providers.kubernetes.asks.ask import ask_of
-from gpulease.providers.kubernetes.asks.claims import device_text
-from gpulease.providers.kubernetes.capacity import slices, slots
+from gpulease.providers.kubernetes.asks.claims import (
+    device_compute,
+    device_fits,
+    device_memory,
+    device_text,
+)
+from gpulease.providers.kubernetes.asks.nodes import bears, ecc_of
+from gpulease.providers.kubernetes.capacity import slots
+from gpulease.providers.kubernetes.capacity.slots import FOREIGN, Placement
 from gpulease.providers.kubernetes.capacity.usage import Claimed, LeasePod, Usage
-from gpulease.providers.kubernetes.observed.cluster import Cluster
-from gpulease.providers.kubernetes.observed.parts import Granted, Part
+from gpulease.providers.kubernetes.observed.cluster import (
+    Cluster,
+    leaving,
+    lost,
+    pool_name,
+    taints_of,
+)
+from gpulease.providers.kubernetes.observed.pods import Granted, Part, PodUse
+
+#: Driver, the driver's pool, name: what a claim's result says.
+_Name = tuple[str, str, str]
+
+
+def published(
+    slices: Iterable[Manifest],
+    claims: Iterable[Manifest],
+    nodes: Iterable[Manifest],
+    *,
+    uses: Iterable[PodUse],
+    classes: Sequence[GPUClass],
+    granted: Granted,
+    instance: str,
+) -> Placement:
+    """Return every device that node-local slices publish, and those of each of our pods.
+
+    Without a class of kind ``dra`` there is none: the same cards may be shown by a device plugin.
+    """
+    asking = [each for each in classes if ask_of(each).kind is AskKind.DRA]
+    if not asking:
+        return Placement()
+    pods = {use.uid: use for use in uses}
+    holders = _holders(claims, pods)
+    names: dict[_Name, str] = {}
+    found: list[Device] = []
+    by_name = {str(node["metadata"]["name"]): node for node in nodes}
+    waiting = {slot: part.lease for part, slots in sorted(granted.items()) for slot in slots}
+    for each in _newest(slices):
+        node = by_name.get(str(each["spec"].get("nodeName", "")))
+        if node is None or _others(node, instance):
+            continue
+        for published_device in each["spec"].get("devices") or []:
+            device, name = _device(each, published_device, node, asking)
+            names[name] = device.uuid
+            holder = holders.get(name)
+            occupant = waiting.get(device.uuid)
+            if holder is not None:
+                occupant = holder.lease or FOREIGN
+            found.append(replace(device, occupied_by=occupant))
+    held: dict[Part, tuple[str, ...]] = {}
+    for name, use in sorted(holders.items()):
+        if use.lease and name in names:
+            held[use.part] = (*held.get(use.part, ()), names[name])
+    return Placement(tuple(sorted(found, key=lambda each: each.uuid)), held)
+
+
+def _device(
+    owner: Manifest, device: Mapping[str, Any], node: Manifest, asking: Sequence[GPUClass]
+) -> tuple[Device, _Name]:
+    spec = owner["spec"]
+    driver, pool_of_driver = str(spec["driver"]), str((spec.get("pool") or {}).get("name", ""))
+    where = str(node["metadata"]["name"])
+    name = str(device["name"])
+    inside = name if pool_of_driver in ("", where) else f"{pool_of_driver}:{name}"
+    fitting = [each for each in asking if device_fits(ask_of(each), driver, device)]
+    pool = fitting[0].pool if fitting else pool_name(driver)
+    effects = {taint.get("effect") for taint in device.get("taints") or []}
+    serves = tuple(
+        each.name
+        for each in fitting
+        if each.pool == pool and not effects and bears(ask_of(each), taints_of(node))
+    )
+    shown = Device(
+        uuid=f"{where}/{driver}/{inside}",
+        pool=pool,
+        name=device_text(device, "productName", driver),
+        memory=device_memory(device, driver),
+        healthy="NoExecute" not in effects,
+        lost=lost(node),
+        node=where,
+        leaving=leaving(node),
+        serves=serves,
+        compute=device_compute(device, driver),
+        ecc=ecc_of((node.get("metadata") or {}).get("labels") or {}),
+    )
+    return shown, (driver, pool_of_driver, name)
+
+
+def _newest(slices: Iterable[Manifest]) -> list[Manifest]:
+    """Return the slices of each driver's pool that are of its newest generation."""
+    kept: dict[tuple[str, str], tuple[int, list[Manifest]]] = {}
+    for each in sorted(slices, key=lambda s: str(s["metadata"]["name"])):
+        spec = each["spec"]
+        pool = spec.get("pool") or {}
+        key = (str(spec["driver"]), str(pool.get("name", "")))
+        generation = int(pool.get("generation", 0))
+        known = kept.get(key)
+        if known is None or generation > known[0]:
+            kept[key] = (generation, [each])
+        elif generation == known[0]:
+            known[1].append(each)
+    return [each for _, found in kept.values() for each in found]
+
+
+def _holders(claims: Iterable[Manifest], pods: Mapping[str, PodUse]) -> dict[_Name, PodUse]:
+    """Return which pod holds each allocated device; a pod that is not known is somebody else's."""
+    unknown = PodUse(("", ""), "", "", "")
+    held = {}
+    for claim in claims:
+        status = claim.get("status") or {}
+        results = ((status.get("allocation") or {}).get("devices") or {}).get("results") or []
+        users = [
+            pods.get(str(each.get("uid")), unknown) for each in status.get("reservedFor") or []
+        ]
+        user = next((use for use in users if use.lease), users[0] if users else unknown)
+        for result in results:
+            if not result.get("adminAccess"):
+                name = (str(result["driver"]), str(result["pool"]), str(result["device"]))
+                held[name] = user
+    return held
+
+
+def _others(node: Manifest, instance: str) -> bool:
+    own = labels.label_value(instance)
+    marks = node["metadata"].get("labels") or {}
+    return bool(marks.get(labels.INSTANCE, own) != own)
 
 
 class Capacity:
@@ -92,7 +225,7 @@ class Capacity:
         wanted = {**granted, **sticky}
         inventories = self._inventories.of(cluster.nodes, classes, cluster.instance)
         placed = self._placing.place(inventories, uses, wanted)
-        shown = slices.published(
+        shown = published(
             cluster.slices,
             cluster.claims,
             cluster.nodes,

@@ -26,8 +26,7 @@ from gpulease.providers.kubernetes.asks.nodes import (
     ecc_of,
     fits,
 )
-from gpulease.providers.kubernetes.observed.hami import Shares, shares_of
-from gpulease.providers.kubernetes.observed.node_words import (
+from gpulease.providers.kubernetes.observed.cluster import (
     labels_of,
     leaving,
     lost,
@@ -35,8 +34,8 @@ from gpulease.providers.kubernetes.observed.node_words import (
     product_of,
     taints_of,
 )
-from gpulease.providers.kubernetes.observed.parts import Granted, Part
-from gpulease.providers.kubernetes.observed.pods import PodUse, amount_of
+from gpulease.providers.kubernetes.observed.hami import Shares, shares_of
+from gpulease.providers.kubernetes.observed.pods import Granted, Part, PodUse, amount_of
 
 FOREIGN = "foreign"
 #: Resources that are GPUs whatever the policy says; shown even when no class asks for them yet.

@@ -1,23 +1,60 @@
 """From the node agents' reports to samples of each lease's slots, and to slots nobody is given.
 
-Owns the joining of three tables: who holds which device (the kubelet's report), which pod used it
-(the agent's) and which lease a pod is (ours).  Pure but for what ``Usage`` remembers: no I/O, no
-clock.  Refuses to judge idleness and to speak to the cluster.
-
-Whose use a device's use is stands in ``attribution``.
+Three tables are joined: who holds which device (the kubelet's report), which pod used it (the
+agent's) and which lease a pod is (ours).  The use of a pod's own processes always counts.  Use that
+cannot be told apart protects nobody: such a second is of level ``cells``, where only a running cell
+keeps a lease.  Pure but for what ``Usage`` remembers: no I/O, no clock.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from gpulease.gpus.base import UNMEASURED, Sample, Tenancy
-from gpulease.policy import quarantine
+from gpulease.policy import idleness, quarantine
 from gpulease.policy.model import EvidenceLevel
-from gpulease.protocol.agents import AgentBatch, AgentIncident
-from gpulease.providers.kubernetes.capacity.attribution import own_use
+from gpulease.protocol.agents import AgentBatch, AgentIncident, AgentSecond
+
+
+def own_use(
+    second: AgentSecond, uid: str, level: EvidenceLevel, beside: Collection[str] | None
+) -> tuple[float | None, EvidenceLevel]:
+    """Return a pod's own use in one second, and how finely it is known.
+
+    Use by a pod that holds nothing of the device, or by the node itself, may be on behalf of a
+    holder: an MPS server runs the work of all its clients.  So it is nobody's for sure.
+
+    Args:
+        second: of a device that the pod holds.
+        uid: the pod.
+        level: how finely the agent could tell the device's use apart.
+        beside: the other pods that hold a share of it, as far as they are leases; ``None``: the
+            pod holds it alone.
+    """
+    use = second["use"]
+    if use is None or level is EvidenceLevel.CELLS:
+        return use, level
+    pods: Mapping[str, float] = second.get("pods", {})
+    own, unplaced = pods.get(uid, 0.0), second.get("unplaced", 0.0)
+    others = {pod: share for pod, share in pods.items() if pod != uid}
+    known = max((share for pod, share in others.items() if pod in (beside or ())), default=0.0)
+    alien = max(
+        [second.get("others", 0.0)]
+        + [share for pod, share in others.items() if pod not in (beside or ())]
+    )
+    if own > idleness.USE:
+        return (own if beside is not None or alien > idleness.USE else use), EvidenceLevel.PROCESS
+    if use <= idleness.USE:
+        return own if beside is not None else use, level
+    if beside is None:
+        # What ended before it could be placed was this pod's: nobody else has the device.
+        doubtful = alien > idleness.USE >= unplaced
+        return use, EvidenceLevel.CELLS if doubtful else level
+    told_apart = level is EvidenceLevel.PROCESS and max(unplaced, alien) <= idleness.USE
+    return (own, level) if told_apart and max(known, own) > 0 else (use, EvidenceLevel.CELLS)
+
 
 #: Seconds without a report of an agent after which its node's leases have a gap.
 SILENT = 10.0

@@ -1,16 +1,17 @@
 """The lease pod: from a lease, its class and the server's own pod to a plain manifest.
 
-Owns the pod as a whole: identity, placement, deadline, volumes, token.  Pure: the same input gives
-the same manifest, and creating one attempt twice is a conflict by name.  The pod lives in the
-server's namespace, follows its ids and its image, and carries nothing of its credentials.
-Refuses to know how it is created and watched.
+The pod as a whole: identity, placement, deadline, volumes, token.  Pure: the same input gives the
+same manifest, and creating one attempt twice is a conflict by name.  The pod lives in the server's
+namespace, follows its ids and its image, and carries nothing of its credentials.  Its labels and
+annotations describe the lease, so that a service whose store was restored from a backup can adopt
+a pod that it does not know (``pods`` reads them back).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -18,12 +19,10 @@ from gpulease import labels
 from gpulease.errors import GPULeaseError
 from gpulease.policy.model import GPUClass, Lease, TimeOuts
 from gpulease.policy.pods import AskKind, Pairs, PodAsk, Sharing
-from gpulease.providers.kubernetes.asks.ask import PodFields, ask_of, pod_fields
+from gpulease.providers.kubernetes.asks.ask import PodFields, ask_of, group_of, pod_fields
 from gpulease.providers.kubernetes.asks.nodes import Terms, both, condition, instance_terms
-from gpulease.providers.kubernetes.asks.queues import group_of
 from gpulease.providers.kubernetes.asks.volumes import MIRROR, Files
 from gpulease.providers.kubernetes.manifests import new_nodes
-from gpulease.providers.kubernetes.manifests.describe import owned_by, pod_annotations, pod_labels
 from gpulease.providers.kubernetes.manifests.process import (
     COMMAND,
     TOKEN_DIRECTORY,
@@ -35,7 +34,7 @@ from gpulease.providers.kubernetes.manifests.process import (
     node_of_several,
     pod_security,
 )
-from gpulease.providers.kubernetes.observed.parts import granted_node
+from gpulease.providers.kubernetes.observed.pods import granted_node
 from gpulease.providers.kubernetes.observed.tokens import AUDIENCE
 
 CONTAINER: Final = "companion"
@@ -338,3 +337,101 @@ def _own_mounts(making: _Making) -> list[dict[str, Any]]:
     if _has_memory(making):
         found.append({"name": _MEMORY_VOLUME, "mountPath": "/dev/shm"})  # noqa: S108
     return found
+
+
+#: Nothing that balances or shrinks a cluster may take an active lease's pod away.
+UNDISTURBED = {
+    "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
+    "karpenter.sh/do-not-disrupt": "true",
+}
+
+
+def pod_labels(lease: Lease, gpu_class: GPUClass, instance: str, rank: int) -> dict[str, str]:
+    """Return the labels by which lease pods are found and network policies select them."""
+    several = {labels.RANK: str(rank)} if lease.nodes > 1 else {}
+    return several | {
+        labels.NAME: labels.APP,
+        labels.COMPONENT: labels.LEASE_COMPONENT,
+        labels.MANAGED_BY: labels.APP,
+        labels.INSTANCE: labels.label_value(instance),
+        labels.LEASE: labels.label_value(lease.id),
+        labels.ATTEMPT: str(lease.attempt),
+        labels.CLASS: labels.label_value(gpu_class.name),
+        labels.POOL: labels.label_value(gpu_class.pool),
+    }
+
+
+def pod_annotations(
+    lease: Lease,
+    gpu_class: GPUClass,
+    instance: str,
+    server_uid: str,
+    files: Files,
+    *,
+    now: datetime,
+    ends: datetime,
+) -> dict[str, str]:
+    """Return the annotations: exact names and all that adopting the lease needs."""
+    since, number = lease.ticket
+    several = {labels.NODES: str(lease.nodes)} if lease.nodes > 1 else {}
+    if lease.card_parts:
+        several |= {labels.CARD_PARTS: str(lease.card_parts)}
+    return (
+        UNDISTURBED
+        | several
+        | {
+            labels.LEASE: lease.id,
+            labels.INSTANCE: instance,
+            labels.USER: lease.user,
+            labels.SERVER: lease.server,
+            labels.SERVER_UID: server_uid,
+            labels.PROJECT: lease.project,
+            labels.GPU_CLASS: lease.gpu_class,
+            labels.COUNT: str(lease.count),
+            labels.PRICE: repr(gpu_class.device_price),
+            labels.TICKET: f"{since.isoformat()}#{number}",
+            labels.CREATED: lease.created.isoformat(),
+            labels.GRANTED: now.isoformat(),
+            labels.ENDS: ends.isoformat(),
+            labels.KERNEL: lease.kernel_id or "",
+            labels.SLOTS: ",".join(lease.devices),
+            labels.FILES: files.way,
+            labels.FILES_WHY: files.why,
+        }
+    )
+
+
+def owned_by(server: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the reference to a server's pod, with which what bears it goes."""
+    owner = server["metadata"]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "name": owner["name"],
+        "uid": owner["uid"],
+        "controller": False,
+        "blockOwnerDeletion": False,
+    }
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a site says of its cluster.
+
+    Attributes:
+        pod: of all lease pods.
+        namespaces: patterns of the namespaces in which notebook servers run, of whichever hub.
+        bind_timeout: seconds a pod may wait for its place.
+        attach_timeout: seconds a volume may take to attach.
+        rate: pods created a second.
+        agents: namespace and service account of the node agents.
+        hubs: those of ``namespaces`` that are a further hub's, by its name.
+    """
+
+    pod: PodSettings
+    namespaces: tuple[str, ...]
+    bind_timeout: float = 10.0
+    attach_timeout: float = 20.0
+    rate: float = 10.0
+    agents: tuple[str, str] = ("gpulease", "gpulease-agent")
+    hubs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

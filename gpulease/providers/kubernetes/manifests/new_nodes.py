@@ -12,7 +12,7 @@ from gpulease.policy.model import Device
 from gpulease.policy.pods import PodAsk
 from gpulease.providers.kubernetes.api.client import Manifest
 from gpulease.providers.kubernetes.asks.nodes import Terms, condition, fitting
-from gpulease.providers.kubernetes.observed.parts import Part
+from gpulease.providers.kubernetes.observed.pods import Part
 
 #: Autoscalers know a node that they may add by this label of its own.
 HOSTNAME = "kubernetes.io/hostname"

@@ -1,7 +1,7 @@
 """The companion's container: what it runs as, with which environment and how much of what.
 
-Owns what is copied from the server's container and what never is: no token of the server, nothing
-of the hub, no privilege.  Refuses to know GPUs, volumes and the rest of the pod.
+What is copied from the server's container and what never is: no token of the server, nothing of
+the hub, no privilege.
 """
 
 from __future__ import annotations

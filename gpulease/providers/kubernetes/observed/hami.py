@@ -1,10 +1,8 @@
-"""How many shares of a class HAMi has room for on a node, and how many of them others' pods take.
+"""How many shares of a class HAMi has room for on a node.
 
-Owns the reading of what HAMi's device plugin writes on nodes and what its scheduler says of a pod
-that finds no room.  A card of HAMi shows as several replicas of one resource, and a share never
-spans two cards, so replicas alone do not tell how many shares fit.
+A card of HAMi shows as several replicas of one resource, and a share never spans two cards, so
+replicas alone do not tell how many shares fit.
 https://github.com/Project-HAMi/HAMi/blob/master/docs/develop/protocol.md
-Pure.
 """
 
 from __future__ import annotations

@@ -1,14 +1,16 @@
 """The pods that are watched, found by what is asked of them: lease, server, identity.
 
-Owns tables that are kept in step with every change, so that a question costs what its answer is
-and not what the cluster is.  Refuses to know where changes come from.
+The tables are kept in step with every change, so that a question costs what its answer is and not
+what the cluster is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 
-from gpulease.providers.kubernetes.api.client import Manifest
+from gpulease.providers.kubernetes.api.client import (
+    Manifest,
+)
 from gpulease.providers.kubernetes.api.watch import Key, key_of
 from gpulease.providers.kubernetes.observed import pods
 from gpulease.providers.kubernetes.observed.pods import PodUse

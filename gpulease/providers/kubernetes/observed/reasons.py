@@ -10,23 +10,90 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any, Final
 
-from gpulease.providers.kubernetes.asks import queues
+from gpulease.providers.kubernetes.asks import ask
 from gpulease.providers.kubernetes.observed import hami
-from gpulease.providers.kubernetes.observed.event_texts import (
-    cut,
-    first_seen,
-    last_seen,
-    sentence_of,
-    time_of,
-    when_last,
-    words_of,
-)
 from gpulease.providers.kubernetes.observed.pods import granted_at
-from gpulease.providers.kubernetes.observed.reading import Bounds, Reading
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """How long (seconds) each step may take before it counts as failed."""
+
+    bind: float = 10.0
+    attach: float = 20.0
+    start: float = 60.0
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One reading of a start.
+
+    ``stage`` is what it does now, "" once it is over; ``failed`` why it failed, "" while it has
+    not.  ``detail`` is for admins, ``said`` a code of ``reasons.PROGRESS`` for the lease's
+    holder; ``numbers`` are JSON values.
+    """
+
+    stage: str = ""
+    failed: str = ""
+    detail: str = ""
+    numbers: Mapping[str, Any] = field(default_factory=dict)
+    said: str = ""
+
+
+_MOST_DETAIL: Final = 500
+
+
+def words_of(event: Manifest) -> str:
+    """Return what an event says."""
+    return sentence_of(event.get("reason") or "", event.get("message") or event.get("note"))
+
+
+def sentence_of(reason: str, message: str | None) -> str:
+    """Return a reason with its message, where it has one."""
+    return cut(f"{reason}: {message}" if reason and message else message or reason)
+
+
+def cut(text: str) -> str:
+    """Return a text in one line, at most 500 letters of it."""
+    flat = " ".join(text.split())
+    return flat if len(flat) <= _MOST_DETAIL else f"{flat[: _MOST_DETAIL - 1]}…"
+
+
+def first_seen(event: Manifest) -> str | None:
+    """Return when something happened for the first time, as the API writes it."""
+    return (
+        event.get("firstTimestamp")
+        or event.get("deprecatedFirstTimestamp")
+        or event.get("eventTime")
+        or event.get("lastTimestamp")
+        or (event.get("metadata") or {}).get("creationTimestamp")
+    )
+
+
+def last_seen(event: Manifest) -> str | None:
+    """Return when something happened for the last time, as the API writes it."""
+    series = event.get("series") or {}
+    return (
+        series.get("lastObservedTime")
+        or event.get("lastTimestamp")
+        or event.get("deprecatedLastTimestamp")
+        or first_seen(event)
+    )
+
+
+def when_last(event: Manifest) -> datetime:
+    """Return the same as a time, to sort by."""
+    return time_of(last_seen(event)) or datetime.min.replace(tzinfo=UTC)
+
+
+def time_of(text: str | None) -> datetime | None:
+    """Return an API time (RFC 3339 in UTC), ``None`` where there is none."""
+    return datetime.fromisoformat(text).astimezone(UTC) if text else None
+
 
 Manifest = Mapping[str, Any]
 
@@ -175,10 +242,10 @@ class _Seen:
 
 def _queued(seen: _Seen) -> Reading | None:
     """Read a pod that a queue of the cluster's holds back, or takes away for others."""
-    taken = queues.taken_back(seen.pod)
+    taken = ask.taken_back(seen.pod)
     if taken:
         return Reading(failed="queue_preempted", detail=cut(taken))
-    found = queues.waiting(seen.pod, seen.workloads)
+    found = ask.waiting(seen.pod, seen.workloads)
     if found is None:
         return None
     numbers = {} if found.ahead is None else {"ahead": found.ahead}

@@ -1,15 +1,15 @@
 """Creates lease pods, in the background, no faster than the limiter allows.
 
-Owns one attempt's way from a stored intent to its pods: the server's pod is found, the way of the
-files decided, the manifests made, the pods created.  A refusal is kept as the reason of a failed
-start; a server that does not answer is asked again.  Refuses to decide whether a pod should be.
+One attempt's way from a stored intent to its pods: the server's pod is found, the nodes on which
+the lease pod could run and the way of the files are decided, the manifests made, the pods created.
+A refusal is kept as the reason of a failed start; a server that does not answer is asked again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
@@ -17,7 +17,7 @@ from gpulease import labels
 from gpulease.channel.timing import BackOff
 from gpulease.errors import GPULeaseError
 from gpulease.policy.model import GPUClass, Lease
-from gpulease.policy.pods import AskKind
+from gpulease.policy.pods import AskKind, PodAsk, resource_of
 from gpulease.providers.kubernetes.api.client import (
     CLAIM_TEMPLATES,
     CLAIMS,
@@ -27,31 +27,102 @@ from gpulease.providers.kubernetes.api.client import (
     ClientError,
     ConflictError,
     ForbiddenError,
+    Limiter,
     Manifest,
     NotFoundError,
     Resource,
     UnavailableError,
 )
-from gpulease.providers.kubernetes.api.deletes import Deletes
-from gpulease.providers.kubernetes.api.limiter import Limiter
-from gpulease.providers.kubernetes.api.watch import Key, key_of
+from gpulease.providers.kubernetes.api.watch import Deletes, Key, key_of
 from gpulease.providers.kubernetes.asks.ask import ask_of
 from gpulease.providers.kubernetes.asks.claims import claim_template
-from gpulease.providers.kubernetes.asks.nodes import narrowed
+from gpulease.providers.kubernetes.asks.nodes import bearing, fitting, narrowed
 from gpulease.providers.kubernetes.asks.volumes import MIRROR, Files, KnownNode, Situation, decide
 from gpulease.providers.kubernetes.manifests import new_nodes
-from gpulease.providers.kubernetes.manifests.describe import owned_by
 from gpulease.providers.kubernetes.manifests.manifest import (
     PodSettings,
     lease_pod,
     notebook_container,
+    owned_by,
 )
 from gpulease.providers.kubernetes.manifests.pod_network import PodNetwork
-from gpulease.providers.kubernetes.observed.cluster import Cluster
-from gpulease.providers.kubernetes.observed.parts import granted_node
+from gpulease.providers.kubernetes.observed.cluster import Cluster, lost, taints_of
+from gpulease.providers.kubernetes.observed.pods import amount_of, granted_node
 from gpulease.providers.kubernetes.observed.reasons import read_refusal
-from gpulease.providers.kubernetes.starts.candidates import Candidates, place
 from gpulease.providers.kubernetes.warm.warm import WarmPods
+
+#: So many classes' asks are remembered; those that people narrow are without number.
+_ASKS = 64
+
+
+class Candidates:
+    """Answers for one installation, and looks at a node again only once it has changed.
+
+    Each start asks, of thousands of nodes.
+
+    Args:
+        instance: whose nodes count.
+    """
+
+    def __init__(self, instance: str) -> None:
+        self._instance = instance
+        self._known: dict[PodAsk, dict[str, tuple[Manifest, _Verdict]]] = {}
+
+    def of(self, nodes: Iterable[Manifest], ask: PodAsk, granted: str) -> list[KnownNode]:
+        """Return the nodes that have the ask's resource and whose labels and taints let its pod in.
+
+        Args:
+            nodes: all nodes of the cluster.
+            ask: the class's.
+            granted: the node of the granted devices; of a claim's nodes only this one is known.
+        """
+        before = self._known.pop(ask, {})
+        judged = _judging(ask, self._instance)
+        after: dict[str, tuple[Manifest, _Verdict]] = {}
+        for node in nodes:
+            name = node["metadata"]["name"]
+            known = before.get(name)
+            after[name] = known if known is not None and known[0] is node else (node, judged(node))
+        if len(self._known) >= _ASKS:
+            self._known.pop(next(iter(self._known)))
+        self._known[ask] = after  # the last that was asked for stands last
+        return [
+            verdict.place
+            for name, (_, verdict) in after.items()
+            if verdict.lets_in and (verdict.has or name == granted)
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Verdict:
+    place: KnownNode
+    lets_in: bool
+    has: bool  # the resource
+
+
+def _judging(ask: PodAsk, instance: str) -> Callable[[Manifest], _Verdict]:
+    resource, fits, bears = resource_of(ask), fitting(ask, instance), bearing(ask)
+
+    def judged(node: Manifest) -> _Verdict:
+        lets_in = not lost(node) and fits(_labels(node)) and bears(taints_of(node))
+        return _Verdict(place(node), lets_in, _amount(node, resource) > 0)
+
+    return judged
+
+
+def place(node: Manifest) -> KnownNode:
+    """Return a node's name and labels."""
+    return KnownNode(str(node["metadata"]["name"]), dict(_labels(node)))
+
+
+def _amount(node: Manifest, resource: str) -> int:
+    there = (node.get("status") or {}).get("allocatable") or {}
+    return amount_of(there.get(resource, "0"))
+
+
+def _labels(node: Manifest) -> Mapping[str, str]:
+    return (node.get("metadata") or {}).get("labels") or {}
+
 
 log = logging.getLogger(__name__)
 

@@ -1,8 +1,9 @@
 """A lease pod that is started before it is known whose it will be, and what makes it somebody's.
 
-Owns what such a pod lacks: its lease, its person, its end and its server's variables.  What it was
-made from is told by its *shape*: it can only become a lease whose own pod would have had the same.
-Pure.  Refuses to know how many there are.
+Such a pod lacks its lease, its person, its end and its server's variables.  What it was made from
+is told by its *shape*, a digest for each class and server: it can only become a lease whose own
+pod would have had the same.  Which of them go, and how many more are made, stands below; how many
+there should be is policy's word.  Pure.
 """
 
 from __future__ import annotations
@@ -10,14 +11,17 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from gpulease import labels, protocol
-from gpulease.policy.model import GPUClass, Lease
+from gpulease.policy.capacity import ReadyPods, grantable
+from gpulease.policy.model import Device, GPUClass, Lease
 from gpulease.providers.kubernetes.api.client import Manifest
+from gpulease.providers.kubernetes.api.watch import key_of
 from gpulease.providers.kubernetes.asks.ask import pod_fields
 from gpulease.providers.kubernetes.asks.volumes import MIRROR, SHARED_INLINE, Files
 from gpulease.providers.kubernetes.manifests.manifest import (
@@ -25,7 +29,51 @@ from gpulease.providers.kubernetes.manifests.manifest import (
     lease_pod,
     notebook_container,
 )
+from gpulease.providers.kubernetes.observed.cluster import Cluster
+from gpulease.providers.kubernetes.observed.pods import runs
 from gpulease.sides.environment import MARK_ROOM
+
+
+class Shapes:
+    """The shapes.
+
+    Args:
+        namespace: in which servers run.
+    """
+
+    def __init__(self, cluster: Cluster, settings: PodSettings, namespace: str) -> None:
+        self._cluster = cluster
+        self._settings = settings
+        self._namespace = namespace
+        self._known: dict[str, tuple[GPUClass, dict[str, str]]] = {}  # by class: UID -> shape
+
+    def of(self, gpu_class: GPUClass, server: Manifest) -> str:
+        """Return the shape of a server's lease pod of a class."""
+        known_class, known = self._known.get(gpu_class.name, (gpu_class, {}))
+        found = known.get(str(server["metadata"]["uid"])) if known_class == gpu_class else None
+        return found or shape(gpu_class, server, self._settings)
+
+    def all(self, gpu_class: GPUClass) -> dict[str, str]:
+        """Return the shapes of all servers, by the server's UID."""
+        found = {str(x["metadata"]["uid"]): self.of(gpu_class, x) for x in self._servers()}
+        self._known[gpu_class.name] = gpu_class, found
+        return found
+
+    def usual(self, gpu_class: GPUClass) -> Manifest | None:
+        """Return a server of the shape that most have; ``None`` where there is no server."""
+        shapes = self.all(gpu_class)
+        often = Counter(shapes.values())
+        most = min(often, key=lambda each: (-often[each], each), default="")
+        servers = (x for x in self._servers() if shapes[str(x["metadata"]["uid"])] == most)
+        return next(servers, None)
+
+    def _servers(self) -> list[Manifest]:
+        return [
+            each
+            for each in self._cluster.pods.all_servers()
+            if key_of(each)[0] == self._namespace and runs(each)
+        ]
+
 
 FILES: Final = Files(MIRROR, "warm", "The pod was started ahead, when it was nobody's yet.")
 _NEVER: Final = datetime(2000, 1, 1, tzinfo=UTC)
@@ -195,3 +243,90 @@ def has_other_data(server: Mapping[str, Any], home: str) -> bool:
         if str(each["mountPath"]).rstrip("/") != home.rstrip("/")
         for key in data
     )
+
+
+#: Node and resource: where slots are alike.
+AlikeSlots = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A pod that stands ready or will: ``node`` is "" until it has its place."""
+
+    uid: str
+    gpu_class: str
+    resource: str
+    node: str
+    ready: bool
+    created: str
+
+    @property
+    def worth(self) -> tuple[bool, bool, str, str]:
+        """What is kept first: what is ready, then what has its place, then the newest."""
+        return self.ready, bool(self.node), self.created, self.uid
+
+
+def surplus(
+    pods: Iterable[Ready],
+    standing: ReadyPods,
+    devices: Iterable[Device],
+    refused: Collection[str] = (),
+) -> set[str]:
+    """Return the pods that go: those in somebody's way, and those that are too many.
+
+    Args:
+        pods: all of them.
+        standing: what should stand ready, and the devices that are about to be somebody's.
+        devices: as they were shown last.
+        refused: leases that no pod which stands ready can serve, though one of their class does.
+    """
+    alive = sorted(pods, key=lambda pod: pod.worth, reverse=True)
+    if not alive:  # devices are many, and most sites have no such pods
+        return set()
+    coming = [
+        (place_of(uuid), name)
+        for uuid, (lease, name) in standing.granted.items()
+        if lease not in refused
+    ]
+    gone = _in_the_way(alive, Counter(coming), _free(devices, standing))
+    allowed = Counter(standing.pods) + Counter(name for _, name in coming)
+    for pod in alive:
+        if pod.uid in gone:
+            continue
+        if allowed[pod.gpu_class] > 0:
+            allowed[pod.gpu_class] -= 1
+        else:
+            gone.add(pod.uid)
+    return gone
+
+
+def place_of(uuid: str) -> AlikeSlots:
+    """Return node and resource of a slot."""
+    node, _, rest = uuid.partition("/")
+    return node, rest.rpartition("/")[0]
+
+
+def _free(devices: Iterable[Device], standing: ReadyPods) -> Counter[AlikeSlots]:
+    return Counter(
+        place_of(each.uuid)
+        for each in devices
+        if grantable(each) and each.occupied_by is None and each.uuid not in standing.granted
+    )
+
+
+def _in_the_way(
+    alive: Sequence[Ready], coming: Counter[tuple[AlikeSlots, str]], free: Counter[AlikeSlots]
+) -> set[str]:
+    """Return the pods on a device that somebody was granted whose pod they cannot become."""
+    found = set()
+    for pod in alive:
+        place = pod.node, pod.resource
+        if not pod.node:
+            continue
+        if coming[place, pod.gpu_class]:
+            coming[place, pod.gpu_class] -= 1
+        elif free[place]:
+            free[place] -= 1
+        else:
+            found.add(pod.uid)
+    return found

@@ -25,23 +25,27 @@ from gpulease.providers.kubernetes.api.client import (
     Client,
     ClientError,
     ConflictError,
+    Limiter,
     Manifest,
     NotFoundError,
     UnavailableError,
+    only,
 )
-from gpulease.providers.kubernetes.api.deletes import Deletes
-from gpulease.providers.kubernetes.api.limiter import Limiter
-from gpulease.providers.kubernetes.api.namespaces import only
-from gpulease.providers.kubernetes.api.watch import Key, key_of
+from gpulease.providers.kubernetes.api.watch import Deletes, Key, key_of
 from gpulease.providers.kubernetes.asks.ask import ask_of
-from gpulease.providers.kubernetes.manifests.settings import Settings
+from gpulease.providers.kubernetes.manifests.manifest import Settings
 from gpulease.providers.kubernetes.observed.cluster import Cluster
-from gpulease.providers.kubernetes.observed.parts import granted_node
-from gpulease.providers.kubernetes.observed.pods import runs, warm_class
+from gpulease.providers.kubernetes.observed.pods import granted_node, runs, warm_class
 from gpulease.providers.kubernetes.observed.tokens import Tokens
-from gpulease.providers.kubernetes.warm.choice import Ready, surplus
-from gpulease.providers.kubernetes.warm.manifest import claim, has_other_data, told, warm_pod
-from gpulease.providers.kubernetes.warm.shapes import Shapes
+from gpulease.providers.kubernetes.warm.manifest import (
+    Ready,
+    Shapes,
+    claim,
+    has_other_data,
+    surplus,
+    told,
+    warm_pod,
+)
 
 log = logging.getLogger(__name__)
 
