@@ -5,7 +5,7 @@ import gc
 import logging
 import weakref
 
-from gpulease.kept_tasks import KeptTasks
+from gpulease.background import KeptTasks
 from tests.helpers import wait_for_async
 
 log = logging.getLogger("gpulease.test_kept_tasks")

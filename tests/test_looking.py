@@ -5,8 +5,8 @@ import logging
 
 import pytest
 
+from gpulease.background import keep_looking
 from gpulease.errors import GPULeaseError
-from gpulease.looking import keep_looking
 from tests.helpers import wait_for_async
 
 LOG = logging.getLogger("tests.looking")

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 from gpulease.hub import gpu_names, guard_list  # noqa: E402
-from gpulease.hub.guard_usual import USUAL  # noqa: E402
+from gpulease.hub.guard_list import USUAL  # noqa: E402
 
 POLICY = ROOT / "chart" / "templates" / "admission" / "gpu-asks.yaml"
 #: The policy's variables that are patterns of `gpu_names`.

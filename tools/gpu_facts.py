@@ -138,7 +138,7 @@ def fields(_known):
     import pynvml
 
     from gpulease.gpus import driver
-    from gpulease.gpus.gpm import Meter
+    from gpulease.gpus.reading import Meter
 
     driver.ask(pynvml, "nvmlInit")
     for index in range(driver.ask(pynvml, "nvmlDeviceGetCount")):

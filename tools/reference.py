@@ -26,7 +26,7 @@ from traitlets import Undefined
 from traitlets.config import Configurable
 
 from gpulease.cli import command_line
-from gpulease.gpus.agent.metrics import Metrics as AgentMetrics
+from gpulease.gpus.agent.run import Metrics as AgentMetrics
 from gpulease.policy import document
 from gpulease.policy.lifecycle import TRANSITIONS
 from gpulease.protocol.asks import AskBody
@@ -35,7 +35,7 @@ from gpulease.service.routes import OPERATIONS
 from gpulease.service.schemas.bodies import SubmitBody
 from gpulease.service.schemas.reservation_bodies import ReservationBody
 from gpulease.service.settings.application import GPULeaseService
-from gpulease.service.settings.kubernetes import KubernetesSettings
+from gpulease.service.settings.options import KubernetesSettings
 
 ROOT: Final = Path(__file__).parents[1]
 BLOCK: Final = re.compile(

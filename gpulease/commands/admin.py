@@ -16,9 +16,9 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from gpulease import login, protocol
+from gpulease import protocol
 from gpulease.client import Client
-from gpulease.commands import database
+from gpulease.commands import database, service_client
 from gpulease.commands.service_client import checked, client_of
 from gpulease.errors import GPULeaseError
 from gpulease.protocol import LeaseView
@@ -100,7 +100,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.action == "login":
         return _log_in(arguments.url)
     if arguments.action == "logout":
-        say("Removed." if login.forget() else "Nothing was kept.")
+        say("Removed." if service_client.forget_login() else "Nothing was kept.")
         return 0
     asyncio.run(_ACTIONS[arguments.action](client_of(arguments.url), arguments))
     return 0
@@ -260,7 +260,7 @@ def _log_in(given: str | None) -> int:
     url = checked(given or os.environ.get(protocol.ENV_SERVICE_URL) or _ask("Address: "))
     token = getpass.getpass("Token (the hub's Token page makes one): ").strip()
     asyncio.run(Client(url, token).call("GET", "leases?limit=1"))
-    say(f"Kept in {login.keep(login.Login(url, token))}.")
+    say(f"Kept in {service_client.keep_login(service_client.Login(url, token))}.")
     return 0
 
 

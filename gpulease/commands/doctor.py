@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from gpulease.providers.kubernetes.checkup.pods import Result
     from gpulease.service.settings.application import GPULeaseService
-    from gpulease.service.settings.kubernetes import KubernetesSettings
+    from gpulease.service.settings.options import KubernetesSettings
     from gpulease.service.settings.reading import FurtherHub
 
 #: Seconds by which two clocks may differ before times on pages confuse.
@@ -88,7 +88,7 @@ async def look(config_file: str, environment: Mapping[str, str]) -> list[Result]
     from traitlets.config import Config
 
     from gpulease.service.settings.application import GPULeaseService
-    from gpulease.service.settings.kubernetes import KubernetesSettings
+    from gpulease.service.settings.options import KubernetesSettings
     from gpulease.service.settings.reading import read_configuration
 
     config = read_configuration("--config", config_file) if config_file else Config()

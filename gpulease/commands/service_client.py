@@ -5,12 +5,68 @@ It needs the base install alone: so does every command of a notebook server.
 
 from __future__ import annotations
 
+import json
 import os
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from gpulease import login, protocol
+from gpulease import protocol
 from gpulease.client import Client
 from gpulease.errors import GPULeaseError
+from gpulease.private_files import make_private, require_private
+
+
+class Login(NamedTuple):
+    """What ``gpulease admin login`` keeps, for one person alone; empty where nothing is kept."""
+
+    url: str = ""
+    token: str = ""
+
+
+def login_file() -> Path:
+    """Return the file's path (the XDG base directory specification)."""
+    root = os.environ.get("XDG_CONFIG_HOME") or str(Path("~/.config").expanduser())
+    return Path(root, "gpulease", "admin.json")
+
+
+def read_login() -> Login:
+    """Return what is kept.
+
+    Raises:
+        GPULeaseError: ``file_open_to_others``, ``unreadable_file``.
+    """
+    path = login_file()
+    require_private(path)
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        return Login(str(found["url"]), str(found["token"]))
+    except FileNotFoundError:
+        return Login()
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise GPULeaseError(
+            "unreadable_file",
+            f"{path} cannot be read ({type(error).__name__}).",
+            next_step="`gpulease admin logout` removes it.",
+        ) from error
+
+
+def keep_login(login: Login) -> Path:
+    """Keep it in place of an older one; return where."""
+    path = login_file()
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    forget_login()
+    make_private(path, json.dumps(login._asdict()).encode())
+    return path
+
+
+def forget_login() -> bool:
+    """Remove what is kept; say whether there was something."""
+    with suppress(FileNotFoundError):
+        login_file().unlink()
+        return True
+    return False
 
 
 def client_of(given: str | None, *, timeout: float = 30.0) -> Client:
@@ -21,7 +77,7 @@ def client_of(given: str | None, *, timeout: float = 30.0) -> Client:
     Raises:
         GPULeaseError: ``no_service``, ``no_token``, ``bad_option``.
     """
-    kept = login.read()
+    kept = read_login()
     url = given or os.environ.get(protocol.ENV_SERVICE_URL) or kept.url
     token = os.environ.get("GPULEASE_TOKEN", "")
     if not token and kept.token and same_service(url, kept.url):

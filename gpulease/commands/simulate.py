@@ -109,7 +109,7 @@ def run(arguments: argparse.Namespace) -> int:
         for think in thinks
     ]
     if arguments.picture is not None:
-        from gpulease.simulate.picture import drawn
+        from gpulease.simulate.table import drawn
 
         _write(arguments.picture, drawn(found[0], trace.begin))
     differences = _differences(found) if arguments.sensitivity else {}

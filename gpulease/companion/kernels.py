@@ -16,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gpulease.background import KeptTasks
 from gpulease.channel.conversation import Message
 from gpulease.companion import tree
 from gpulease.companion.activity import WatchedCompanion
@@ -31,7 +32,6 @@ from gpulease.companion.parking import Parking
 from gpulease.companion.ports import Ports
 from gpulease.companion.processes import CompanionProcess
 from gpulease.errors import GPULeaseError
-from gpulease.kept_tasks import KeptTasks
 from gpulease.process_table import descendants, process_table
 from gpulease.protocol import CompanionOpen, CompanionOpened
 from gpulease.sides.environment import (

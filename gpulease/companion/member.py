@@ -12,6 +12,7 @@ import os
 import signal
 from typing import Any
 
+from gpulease.background import KeptTasks
 from gpulease.channel.conversation import Message
 from gpulease.channel.curve import Client, CurveServer
 from gpulease.channel.websocket import WebsocketClient
@@ -22,11 +23,10 @@ from gpulease.companion.guests import Guests
 from gpulease.companion.jobs import Jobs
 from gpulease.companion.mirrors import Mirrors
 from gpulease.companion.ports import Ports
+from gpulease.connections import trusted
 from gpulease.errors import GPULeaseError
-from gpulease.kept_tasks import KeptTasks
 from gpulease.protocol import ENV_LEASE, PROTOCOL_VERSION
 from gpulease.protocol.reports import FromSupervisor
-from gpulease.service_tls import trusted
 from gpulease.sides.environment import launched_environment
 
 log = logging.getLogger("gpulease.companion")

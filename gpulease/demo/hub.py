@@ -1,20 +1,77 @@
 """The demo's hub: its configuration as a function of the demo's options.
 
-Owns what is particular to the demo (people, ports, directories, the proxy); everything about GPUs
-is ``setup_gpulease``'s, as on any hub.
+What is particular to the demo: its people and how they are let in, their servers (processes of
+this user, each with a home directory of its own), ports, directories, the proxy.  Everything about
+GPUs is ``setup_gpulease``'s, as on any hub.
 """
 
 from __future__ import annotations
 
+import hmac
+import json
 import os
 import sys
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any
 
+from jupyterhub.auth import Authenticator
+from jupyterhub.spawner import SimpleLocalProcessSpawner
 from traitlets.config import Config
 
-from gpulease.demo.authenticator import DemoAuthenticator
-from gpulease.demo.options import ENV_OPTIONS, GROUP, NOTEBOOK, PEOPLE, DemoOptions
-from gpulease.demo.spawner import DemoSpawner
-from gpulease.hub import setup_gpulease
+from gpulease.demo.options import ENV_OPTIONS, GROUP, NOTEBOOK, PEOPLE, TORCH_NOTEBOOK, DemoOptions
+from gpulease.hub import GPULeaseSpawnerMixin, setup_gpulease
+from gpulease.hub.local_ports import OwnPortMixin
+
+#: No question and no look at the network on a student's first page.
+_LAB_SETTINGS = {
+    "@jupyterlab/apputils-extension/notification.jupyterlab-settings": {
+        "fetchNews": "false",
+        "checkForUpdates": False,
+    }
+}
+
+
+class DemoSpawner(GPULeaseSpawnerMixin, OwnPortMixin, SimpleLocalProcessSpawner):
+    """Starts a server in the student's own directory, with the demo notebooks in it."""
+
+    async def start(self) -> Any:
+        """Start the server once its home is furnished."""
+        furnish(Path(self.home_dir))
+        return await super().start()
+
+
+def furnish(home: Path) -> None:
+    """Put the demo notebooks and settings into a home; what is there already stays."""
+    home.mkdir(parents=True, exist_ok=True)
+    for name in (NOTEBOOK, TORCH_NOTEBOOK):
+        notebook = home / name
+        if not notebook.exists():
+            notebook.write_text(notebook_text(name))
+    for name, settings in _LAB_SETTINGS.items():
+        file = home / ".jupyter" / "lab" / "user-settings" / name
+        if not file.exists():
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(json.dumps(settings))
+
+
+def notebook_text(name: str = NOTEBOOK) -> str:
+    """Return a demo notebook as it is shipped."""
+    return (resources.files("gpulease.demo") / "notebooks" / name).read_text()
+
+
+class DemoAuthenticator(Authenticator):
+    """Fixed names and passwords, printed by ``gpulease demo``: for loopback only."""
+
+    async def authenticate(self, _handler: Any, data: Mapping[str, str]) -> str | None:
+        """Return the name when the password fits."""
+        for person in PEOPLE:
+            if person.name == data["username"] and hmac.compare_digest(
+                person.password.encode(), data["password"].encode()
+            ):
+                return person.name
+        return None
 
 
 def configure(

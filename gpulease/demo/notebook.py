@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from gpulease.demo.spawner import notebook_text
+from gpulease.demo.hub import notebook_text
 
 #: On the cell that is to run when the lease has gone.
 AFTER_RECLAIM = "after-reclaim"

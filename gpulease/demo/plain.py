@@ -11,8 +11,8 @@ from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.manager import KernelManager
 
 from gpulease import protocol
+from gpulease.demo.hub import notebook_text
 from gpulease.demo.notebook import code_cells, without_gpu
-from gpulease.demo.spawner import notebook_text
 from gpulease.errors import GPULeaseError
 
 #: Seconds for one cell.

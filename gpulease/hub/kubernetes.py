@@ -1,29 +1,82 @@
 """KubeSpawner for a hub with GPU leases: notebook servers without a GPU, at once.
 
-Owns two seams of KubeSpawner: the pod as it is about to be sent (the guard looks at it, and it gets
-the names by which the lease service knows its server), and the settings of a spawner between two
-spawns.  What a GPU looks like in a manifest is ``gpulease.hub.guard``'s.  Needs the package
-``jupyterhub-kubespawner``; ``gpulease.hub`` imports this module only where it is used.
+Two seams of KubeSpawner are used: the pod as it is about to be sent (the guard looks at it, and it
+gets the names by which the lease service knows its server), and the settings of a spawner between
+two spawns.  KubeSpawner and JupyterHub merge the overrides of profiles and groups into the
+spawner's own settings in place, and a spawner outlives a spawn that failed; so settings are taken
+as configured and put back.  What a GPU looks like in a manifest is ``gpulease.hub.guard``'s.
+Needs the package ``jupyterhub-kubespawner``; ``gpulease.hub`` imports this module only where it is
+used.
 """
 
 from __future__ import annotations
 
+import copy
 import inspect
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableSequence, MutableSet, Sequence
 from dataclasses import replace
 from typing import Any
 
 from kubespawner import KubeSpawner
 from kubespawner.objects import make_pod
-from traitlets import Enum, List, Unicode, default
+from traitlets import Enum, HasTraits, List, Unicode, default
 
 from gpulease import labels
 from gpulease.hub import compat, guard, guard_lines, guard_list
 from gpulease.hub.guard_shape import Rules
-from gpulease.hub.overrides import Settings
 from gpulease.hub.spawner import GPULeaseSpawnerMixin
 from gpulease.hub.user_namespaces import FurnishError, furnish, hub_namespace
+
+
+class Settings:
+    """A spawner's configurable settings as they were at one moment."""
+
+    def __init__(self, spawner: HasTraits) -> None:
+        self._values = {
+            name: _copied(getattr(spawner, name)) for name in spawner.trait_names(config=True)
+        }
+
+    def restore(self, spawner: HasTraits) -> list[str]:
+        """Put every changed setting back; return the names of those that had changed."""
+        changed = [
+            name for name, value in self._values.items() if not _same(getattr(spawner, name), value)
+        ]
+        for name in changed:
+            setattr(spawner, name, _copied(self._values[name]))
+        return changed
+
+
+def _copied(value: Any) -> Any:
+    """Copy containers all the way down, and nothing else: functions and objects stay themselves.
+
+    (``copy.deepcopy`` would copy a bound method's object, that is the spawner, with its database.)
+    """
+    if isinstance(value, tuple):  # a named one, too
+        return tuple.__new__(type(value), map(_copied, value))
+    if not isinstance(value, Mapping | MutableSequence | MutableSet):
+        return value
+    made = _shallow(value)
+    if isinstance(value, Mapping):
+        for key in made:
+            made[key] = _copied(made[key])
+    elif isinstance(value, MutableSequence):
+        for index, item in enumerate(made):
+            made[index] = _copied(item)
+    return made
+
+
+def _shallow(value: Any) -> Any:
+    """Return another container with the same items, of the same type where it can be."""
+    if isinstance(value, dict | list | set):
+        return copy.copy(value)
+    if hasattr(value, "copy"):
+        return value.copy()  # such as a dict of what os.environ holds
+    return dict(value) if isinstance(value, Mapping) else copy.copy(value)
+
+
+def _same(one: Any, other: Any) -> bool:
+    return one is other or bool(one == other)
 
 
 class GPULeaseSpawner(GPULeaseSpawnerMixin, KubeSpawner):

@@ -14,17 +14,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
+from gpulease.background import KeptTasks
 from gpulease.channel.unix import UnixServer
 from gpulease.channel.websocket import WebsocketClient
 from gpulease.client import Client
 from gpulease.companion.parking import Parking
+from gpulease.connections import trusted
 from gpulease.errors import GPULeaseError
-from gpulease.kept_tasks import KeptTasks
 from gpulease.lab.board import Board
 from gpulease.lab.supervisors import Supervisors
 from gpulease.protocol import MessageView
 from gpulease.protocol.asks import AskBody, Environment
-from gpulease.service_tls import trusted
 
 log = logging.getLogger("gpulease.lab")
 

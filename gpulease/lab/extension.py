@@ -1,7 +1,7 @@
 """The extension application that jupyter_server loads.
 
-Owns what ties gpulease to a Jupyter server: settings, environment for kernels, kernel events,
-activity for the hub's culler, and the address of its handlers.
+It ties gpulease to a Jupyter server: settings, environment and Unix socket for kernels, kernel
+events, the event for the notebook front end, activity for the hub's culler, and the handlers.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import secrets
+import shutil
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -18,12 +20,49 @@ from jupyter_core.utils import ensure_async
 from jupyter_server.extension.application import ExtensionApp
 from traitlets import Bool, Float
 
-from gpulease.lab.bus import forget, socket_path
 from gpulease.lab.core import Core
 from gpulease.lab.handlers import HANDLERS
-from gpulease.lab.schema import LEASE_SCHEMA, LEASE_SCHEMA_ID
+from gpulease.private_files import PROCESS_FOLDER, process_folder
 from gpulease.protocol import ENV_BUS, ENV_SERVICE_URL
-from gpulease.runs.names import run_of
+from gpulease.runs.model import run_of
+
+LEASE_SCHEMA_ID = "urn:gpulease:lab:lease:v1"
+
+LEASE_SCHEMA: dict[str, Any] = {
+    "$id": LEASE_SCHEMA_ID,
+    "version": "1",
+    "title": "A change of this server's GPU leases",
+    "description": "A snapshot, one changed lease, changed classes, messages, or the link.",
+    "type": "object",
+    "properties": {
+        "event": {"enum": ["snapshot", "lease", "classes", "messages", "link"], "title": "Kind"},
+        "leases": {"type": "array", "title": "All leases (snapshot)"},
+        "lease": {"type": "object", "title": "The changed lease"},
+        "classes": {"type": "array", "title": "GPU classes with what is free"},
+        "messages": {"type": "array", "title": "What instructors and admins tell this person"},
+        "up": {"type": "boolean", "title": "Whether the lease service is connected"},
+    },
+    "required": ["event"],
+}
+
+
+_PATH_MAX = 100  # a socket address holds 108 bytes
+
+
+def socket_path(runtime_dir: Path) -> Path:
+    """Return a path that fits into a socket address; ``forget`` it when the socket is closed."""
+    name = f"gpulease-{os.getpid()}-{secrets.token_hex(4)}.sock"
+    if len(str(runtime_dir / name)) <= _PATH_MAX:
+        runtime_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return runtime_dir / name
+    return process_folder() / name
+
+
+def forget(path: Path) -> None:
+    """Remove the directory that ``socket_path`` may have made for a path."""
+    if path.parent.name.startswith(PROCESS_FOLDER):
+        shutil.rmtree(path.parent, ignore_errors=True)
+
 
 log = logging.getLogger("gpulease.lab")
 

@@ -29,7 +29,7 @@ from gpulease.lab.notebook_run import (
     UnreadableError,
 )
 from gpulease.protocol import ENV_CELL_OPTIONS
-from gpulease.runs.parameters import INDEX
+from gpulease.runs.submission import INDEX
 
 log = logging.getLogger("gpulease.lab")
 

@@ -17,9 +17,9 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
+from gpulease.background import KeptTasks
 from gpulease.companion.parking import PARK_EXPIRY, PARK_LIMIT
 from gpulease.companion.tree import end_tree
-from gpulease.kept_tasks import KeptTasks
 from gpulease.protocol import GrantView, LeaseView
 from gpulease.sides.environment import marked_environment
 

@@ -1,4 +1,4 @@
-"""What follows for each run: moves along the table, and the decisions of one look.
+"""The life of a run: the one table of its states, and what follows for each run at one look.
 
 A look compares all runs that have not ended with the hub's servers and returns what changes.  What
 must be done in the world follows from a run alone (``errand``), so a service that was restarted
@@ -16,7 +16,34 @@ from typing import Any
 
 from gpulease.errors import GPULeaseError
 from gpulease.runs.model import OnLoss, Outcome, Run, RunState, ServerSeen, Terms
-from gpulease.runs.table import FAULTS, TABLE
+
+_W, _S, _R, _E = RunState.WAITING, RunState.STARTING, RunState.RUNNING, RunState.ENDED
+
+#: Why a run waits.
+WAITS = frozenset({"", "run_limit", "after", "backing_off"})
+#: Faults of what runs it, never of the notebook: it is tried again.
+FAULTS = frozenset({"server_failed", "start_timeout", "server_gone", "interrupted", "gpu_lost"})
+#: Why it ends; ``kernel_died`` may also begin another attempt.
+ENDS = frozenset(
+    {
+        "succeeded", "notebook_error", "gpu_time_over", "unreadable", "kernel_died", "cancelled",
+        "admin_cancelled", "skipped",
+    }
+) | FAULTS  # fmt: skip
+
+TABLE: dict[tuple[RunState, RunState], frozenset[str]] = {
+    (_W, _W): WAITS,
+    (_W, _S): frozenset({"starting"}),
+    (_W, _E): frozenset({"cancelled", "admin_cancelled", "skipped"}),
+    (_S, _R): frozenset({"executing"}),
+    (_S, _W): FAULTS,
+    (_S, _E): FAULTS | {"cancelled", "admin_cancelled", "not_set_up"},
+    (_R, _R): frozenset({"executing"}),
+    (_R, _W): FAULTS | {"kernel_died"},
+    (_R, _E): ENDS - {"skipped"},
+    (_E, _E): frozenset({"cleared"}),
+}
+
 
 #: States in which a run has a server, or is about to.
 BUSY = frozenset({RunState.STARTING, RunState.RUNNING})

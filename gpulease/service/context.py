@@ -20,9 +20,8 @@ if TYPE_CHECKING:
     from gpulease.service.control_loop.evidence import Watch
     from gpulease.service.control_loop.incidents import Incidents
     from gpulease.service.control_loop.ledger import Ledger
-    from gpulease.service.control_loop.policies import Policies
+    from gpulease.service.control_loop.policies import Policies, WhatIf
     from gpulease.service.control_loop.reconcile import Reconciler
-    from gpulease.service.control_loop.whatif import WhatIf
     from gpulease.service.hubs.hubs import Hubs
     from gpulease.service.leases.commands import LeaseCommands
     from gpulease.service.leases.events import Events

@@ -23,8 +23,8 @@ from urllib.parse import urlsplit
 
 from tornado.httpclient import AsyncHTTPClient, HTTPClientError
 
+from gpulease.background import KeptTasks
 from gpulease.errors import GPULeaseError
-from gpulease.kept_tasks import KeptTasks
 from gpulease.protocol import MessageView
 from gpulease.service.hubs.auth import Asker
 

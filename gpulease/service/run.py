@@ -29,9 +29,8 @@ from gpulease.service.control_loop.deciding import last_spread
 from gpulease.service.control_loop.evidence import Watch
 from gpulease.service.control_loop.incidents import Incidents
 from gpulease.service.control_loop.ledger import Ledger
-from gpulease.service.control_loop.policies import Policies
+from gpulease.service.control_loop.policies import Policies, WhatIf
 from gpulease.service.control_loop.reconcile import Reconciler
-from gpulease.service.control_loop.whatif import WhatIf
 from gpulease.service.hubs.api import HubAPI
 from gpulease.service.hubs.auth import ServiceOAuth
 from gpulease.service.hubs.hubs import Hubs

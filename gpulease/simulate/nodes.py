@@ -1,18 +1,87 @@
-"""Nodes that come and go in a replay: an elastic pool's, added for leases that wait for them.
+"""Nodes and lease pods that are there ahead in a replay.
 
-Owns when a node is there.  It has as many GPUs as the lease needs that it was added for (each of a
-lease's nodes is one).  Where that lease is over by then it comes all the same, for the next who
-waits for such a one, and it goes once nobody has used it for a while, as a cluster's autoscaler
-does.  No pool has more than its policy allows; what the trace begins with never goes.
+An elastic pool's nodes are added for leases that wait for them.  A node has as many GPUs as the
+lease needs that it was added for (each of a lease's nodes is one).  Where that lease is over by
+then it comes all the same, for the next who waits for such a one, and it goes once nobody has used
+it for a while, as a cluster's autoscaler does.  No pool has more than its policy allows; what the
+trace begins with never goes.  Of the lease pods that stand ready only the number is kept: what
+they hold counts as held and, as in the service, as free.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime, time, timedelta
+from zoneinfo import ZoneInfo
 
-from gpulease.policy.model import Device, Lease, LeaseState, PolicyDocument
+from gpulease.policy import capacity
+from gpulease.policy.calendar.occurrences import instant, wall_clock
+from gpulease.policy.catalog import Warm
+from gpulease.policy.model import Device, Lease, LeaseState, PolicyDocument, Snapshot
 from gpulease.simulate.clock import Clock
+
+
+class Ready:
+    """The pods of each class, by when each is ready, the oldest first.
+
+    Args:
+        start: seconds until such a pod is ready.
+        stood: told how many there are whenever that changes.
+    """
+
+    def __init__(
+        self, policy: PolicyDocument, clock: Clock, start: float, stood: Callable[[int], None]
+    ) -> None:
+        self._clock, self._start, self._stood = clock, start, stood
+        self._wanted = {x.name: x.warm for x in policy.classes if x.warm is not None}
+        self._pods: dict[str, list[float]] = {name: [] for name in self._wanted}
+
+    def changes(self) -> Iterator[float]:
+        """Return the seconds at which another number may be wanted: the beginning, and by hours."""
+        if self._wanted:
+            yield 0.0
+        end = self._clock.when(self._clock.length)
+        for each in self._wanted.values():
+            yield from map(self._clock.seconds, _edges(each, self._clock.begin, end))
+
+    def stand(self, snapshot: Snapshot) -> None:
+        """Have as many as the policy wants now: the youngest go first."""
+        standing = capacity.ready_pods(snapshot) if self._wanted else None
+        if standing is None:
+            return
+        for name, pods in self._pods.items():
+            wanted = standing.pods.get(name, 0)
+            pods[wanted:] = [self._clock.t + self._start] * max(0, wanted - len(pods))
+        self._tell()
+
+    def claim(self, lease: Lease) -> bool:
+        """Tell whether a start finds a pod that is ready, which is the lease's then.
+
+        A pod that stands ready has one device.
+        """
+        pods = self._pods.get(lease.gpu_class, [])
+        if lease.count != 1 or not pods or pods[0] > self._clock.t:
+            return False
+        pods.pop(0)
+        self._tell()
+        return True
+
+    def _tell(self) -> None:
+        self._stood(sum(map(len, self._pods.values())))
+
+
+def _edges(each: Warm, begin: datetime, end: datetime) -> Iterator[datetime]:
+    zone = ZoneInfo(each.zone)
+    minutes = sorted({minute for hours in each.hours for minute in (hours.start, hours.end)})
+    day = wall_clock(begin, zone).date()
+    while minutes and (midnight := datetime.combine(day, time())) <= wall_clock(end, zone):
+        for minute in minutes:
+            at = instant(midnight + timedelta(minutes=minute), zone)
+            if begin < at < end:
+                yield at
+        day += timedelta(days=1)
+
 
 #: Seconds after which a cluster that has as many nodes as it may tries again.
 AGAIN = 60.0

@@ -1,7 +1,7 @@
 """What came of one replay: GPU time, waits, reclaims and fairness, by project and altogether.
 
-Owns what is counted and how it is said; a wait that was open at the end, or given up, is censored,
-not dropped.
+A wait that was open at the end, or given up, is censored, not dropped.  Fairness is seen from
+outside: shares by max-min, and Jain's index.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
 
 from gpulease.policy import lifecycle
 from gpulease.policy.capacity import waits_for_node
@@ -26,9 +26,53 @@ from gpulease.policy.model import (
     PolicyDocument,
     Warn,
 )
-from gpulease.simulate.fairness import jain, max_min
 from gpulease.simulate.people import Person, Phase
-from gpulease.simulate.quantiles import Wait, quantile
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Seconds of one wait; ``over`` is false where it was given up or still went on."""
+
+    seconds: float
+    over: bool
+
+
+def quantile(waits: Iterable[Wait], share: float) -> float | None:
+    """Return the seconds within which ``share`` (0..1) of the waits are over.
+
+    ``None`` where so many were never seen to end, and where there are none.
+    """
+    # Of equal lengths those that are over come first: an open one lasts longer.
+    ordered = sorted(waits, key=lambda wait: (wait.seconds, not wait.over))
+    lasting = 1.0
+    for number, wait in enumerate(ordered):
+        if wait.over:
+            lasting *= 1 - 1 / (len(ordered) - number)
+            if lasting <= 1 - share + 1e-12:
+                return wait.seconds
+    return None
+
+
+K = TypeVar("K")
+
+
+def max_min(wanted: Mapping[K, float], capacity: float) -> dict[K, float]:
+    """Return each one's fair share: nobody gets more than wanted, what is left is split evenly."""
+    shares: dict[K, float] = {}
+    left, rest = capacity, len(wanted)
+    for key, want in sorted(wanted.items(), key=lambda item: item[1]):
+        shares[key] = min(want, left / rest)
+        left -= shares[key]
+        rest -= 1
+    return shares
+
+
+def jain(values: Iterable[float]) -> float | None:
+    """Return Jain's index of fairness, from 1/n (one has all) to 1 (even); ``None`` of nothing."""
+    each = list(values)
+    squares = sum(value * value for value in each)
+    return sum(each) ** 2 / (len(each) * squares) if squares else None
+
 
 #: Use within so many seconds after a lease was taken as idle: it was not idle.
 FALSE_WITHIN = 60.0

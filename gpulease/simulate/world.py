@@ -1,21 +1,22 @@
 """Replays a trace under one policy: the same plan, a virtual clock, simulated people and devices.
 
-Owns what the service and a provider do otherwise: asks are answered, actions recorded, starts and
-drains take their time.  A plan is made whenever something may have changed, and at least each
-minute while somebody waits.  Refuses to decide anything: ``policy`` does.
+What the service and a provider do otherwise is done here: asks are answered, actions recorded,
+starts and drains take their time, reserved sessions begin and end.  A plan is made whenever
+something may have changed, and at least each minute while somebody waits.  ``policy`` decides.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from math import inf
 from statistics import median
 
 from gpulease.policy import admission_check, capacity, lifecycle
 from gpulease.policy.budgets import Accounts, use_of
+from gpulease.policy.calendar.reservation import Window, windows_of
 from gpulease.policy.capacity import waits_for_node
 from gpulease.policy.explanation.forecast import ExpectedWaits
 from gpulease.policy.idleness import WINDOW
@@ -36,12 +37,47 @@ from gpulease.simulate import evidence, invariants
 from gpulease.simulate.assumptions import Assumptions
 from gpulease.simulate.clock import Clock
 from gpulease.simulate.crowd import Crowd
-from gpulease.simulate.nodes import Nodes, devices_of
+from gpulease.simulate.nodes import Nodes, Ready, devices_of
 from gpulease.simulate.outcome import Outcome, Tally
 from gpulease.simulate.people import Person, Phase
-from gpulease.simulate.ready import Ready
 from gpulease.simulate.trace import Trace
-from gpulease.simulate.windows import Windows
+
+#: A window that opens within this time is near.
+_NEAR = timedelta(hours=1)
+#: The planner sees windows whose hold begins within this time, as in the service.
+_AHEAD = timedelta(days=1)
+
+
+class Windows:
+    """The windows of all reservations whose class is on offer.
+
+    Args:
+        trace: names the reservations.
+        policy: says which classes there are.
+    """
+
+    def __init__(self, trace: Trace, policy: PolicyDocument) -> None:
+        pools = {each.name: each.pool for each in policy.classes}
+        self._all: list[Window] = [
+            window
+            for each in trace.reservations
+            if each.gpu_class in pools
+            for window in windows_of(each, policy.reservations, pools[each.gpu_class])
+        ]
+
+    def changes(self) -> Iterator[datetime]:
+        """Yield the instants at which a window may change what is planned."""
+        for window in self._all:
+            yield from (window.hold_from - _NEAR, window.start, window.last_end)
+
+    def is_near(self, now: datetime) -> bool:
+        """Whether one is open, or opens soon."""
+        return any(w.hold_from - _NEAR <= now <= w.last_end for w in self._all)
+
+    def ahead(self, now: datetime) -> tuple[Window, ...]:
+        """Return those that the planner sees."""
+        return tuple([w for w in self._all if w.hold_from <= now + _AHEAD and w.last_end > now])
+
 
 #: Seconds between two plans at most while somebody waits, or a window is open or near.
 LOOK = 60.0

@@ -4,12 +4,11 @@
 writer.  SQLite files by default, PostgreSQL in production.
 """
 
-from gpulease.store.backup import backup, restore
+from gpulease.store.backup import backup, export, read_last_plan, read_last_site, read_past, restore
+from gpulease.store.history import PlanRecord
+from gpulease.store.history import pack as pack_plan
 from gpulease.store.migrate import upgrade
-from gpulease.store.plans import PlanRecord
-from gpulease.store.plans import pack as pack_plan
-from gpulease.store.reading import export, read_last_plan, read_last_site, read_past
-from gpulease.store.records import (
+from gpulease.store.models import (
     AuditRecord,
     Change,
     EvidenceMinute,

@@ -1,8 +1,9 @@
-"""Backups: every row of a database in one file, the same for SQLite and PostgreSQL.
+"""Backups, and looks into a database that need not be ours.
 
-One read transaction, so that the copy is consistent while the service writes.  The file is JSON
-lines, compressed: a line that says what it is, a line for each row, a line with their number.  It
-holds no secret, and what was copied from one kind of database can be restored into the other.
+A backup is every row of a database in one file, the same for SQLite and PostgreSQL.  It is read in
+one transaction, so that the copy is consistent while the service writes.  The file is JSON lines,
+compressed: a line that says what it is, a line for each row, a line with their number.  It holds no
+secret, and what was copied from one kind of database can be restored into the other.
 """
 
 from __future__ import annotations
@@ -12,16 +13,18 @@ import gzip
 import json
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any
 
 import sqlalchemy as sa
+from sqlalchemy.orm import Session
 
 from gpulease.errors import GPULeaseError
 from gpulease.private_files import whole_file
-from gpulease.store.engine import make_engine
-from gpulease.store.faults import translated
+from gpulease.store import history, people, usage
+from gpulease.store.engine import make_engine, translated
 from gpulease.store.fence import writer_lock
 from gpulease.store.migrate import bring_to, refuse_ahead, require_head
 from gpulease.store.models import Base
@@ -202,3 +205,56 @@ def _bad(why: str) -> GPULeaseError:
         f"The backup cannot be restored: {why}. Nothing was changed.",
         next_step="Restore another backup.",
     )
+
+
+def export(address: str, user: str) -> dict[str, Any]:
+    """Return all that a database holds about a person, also while the service runs.
+
+    Raises:
+        GPULeaseError: ``bad_database``, ``store_unavailable``, ``store_behind``, ``store_ahead``.
+    """
+    with _reading(address) as session:
+        return people.export(session, user)
+
+
+def read_past(address: str, since: datetime, until: datetime) -> usage.Past:
+    """Return what ``Store.past`` does, also while the service runs.
+
+    Raises:
+        GPULeaseError: ``bad_database``, ``store_unavailable``, ``store_behind``, ``store_ahead``.
+    """
+    with _reading(address) as session:
+        return usage.past(session, since, until)
+
+
+def read_last_plan(address: str) -> dict[str, Any] | None:
+    """Return the newest plan that is kept, also while the service runs.
+
+    Raises:
+        GPULeaseError: ``bad_database``, ``store_unavailable``, ``store_behind``, ``store_ahead``.
+    """
+    with _reading(address) as session:
+        return history.newest(session)
+
+
+def read_last_site(address: str) -> dict[str, Any] | None:
+    """Return the policy and the devices of the newest plans, also while the service runs.
+
+    Raises:
+        GPULeaseError: ``bad_database``, ``store_unavailable``, ``store_behind``, ``store_ahead``.
+    """
+    with _reading(address) as session:
+        return history.newest_site(session)
+
+
+@contextmanager
+def _reading(address: str) -> Iterator[Session]:
+    """Read a database, whether or not the service runs; raises as those who call it say."""
+    engine = make_engine(address)
+    try:
+        with translated():
+            require_head(engine)
+            with Session(engine) as session:
+                yield session
+    finally:
+        engine.dispose()

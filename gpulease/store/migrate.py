@@ -15,8 +15,7 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
 from gpulease.errors import GPULeaseError
-from gpulease.store.engine import make_engine
-from gpulease.store.faults import translated
+from gpulease.store.engine import make_engine, translated
 from gpulease.store.fence import writer_lock
 
 MIGRATIONS = Path(__file__).parent / "migrations"

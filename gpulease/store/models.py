@@ -1,15 +1,18 @@
-"""The tables.
+"""The tables, and what goes into them and comes out, as frozen dataclasses.
 
-Owns names, columns and keys, in step with ``migrations`` (a test compares the two).  A lease is
+Names, columns and keys are in step with ``migrations`` (a test compares the two).  A lease is
 stored whole as JSON in ``record``; beside it stand only the columns that are searched, so a new
 member of ``Lease`` needs no migration.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from pydantic import TypeAdapter
 from sqlalchemy import (
     JSON,
     BigInteger,
@@ -24,6 +27,8 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from sqlalchemy.types import TypeDecorator
+
+from gpulease.policy.model import Lease, Verdict
 
 
 class UTCDateTime(TypeDecorator[datetime]):
@@ -296,3 +301,114 @@ class RunEventRow(Base):
     who: Mapped[str] = mapped_column(String(255))
     what: Mapped[str] = mapped_column(String(64))
     note: Mapped[str] = mapped_column(Text)
+
+
+_LEASE = TypeAdapter(Lease)
+
+
+@dataclass(frozen=True)
+class IdempotencyKey:
+    """A key that a caller gave its change; ``fingerprint`` tells whether it is the same change."""
+
+    who: str
+    key: str
+    fingerprint: str
+    expires: datetime
+
+
+@dataclass(frozen=True)
+class Change:
+    """One lease to be written.
+
+    ``before`` is the lease as it was read (``None`` for a new one): the write is refused when the
+    stored version is another.  ``who`` and ``why`` go to the audit.
+    """
+
+    before: Lease | None
+    after: Lease
+    who: str
+    why: str
+    key: IdempotencyKey | None = None
+
+
+@dataclass(frozen=True)
+class TransitionRecord:
+    """One row of a lease's audit, oldest first."""
+
+    lease_id: str
+    version: int
+    at: datetime
+    who: str
+    why: str
+    source: str
+    target: str
+    attempt: int
+    note: str
+    plan: int | None = None
+
+
+@dataclass(frozen=True)
+class AuditRecord:
+    """A row of the audit, with whose lease it was."""
+
+    lease_id: str
+    user: str
+    gpu_class: str
+    at: datetime
+    who: str
+    why: str
+    source: str
+    target: str
+    note: str
+
+
+@dataclass(frozen=True)
+class PolicyVersion:
+    """One saved policy document."""
+
+    version: int
+    text: str
+    who: str
+    at: datetime
+    note: str
+
+
+@dataclass(frozen=True)
+class Page:
+    """Leases, newest first; ``next`` asks for the following page, ``None`` at the end."""
+
+    leases: tuple[Lease, ...]
+    next: str | None
+
+
+@dataclass(frozen=True)
+class VerdictChange:
+    """The verdict that holds from ``at``."""
+
+    lease_id: str
+    at: datetime
+    verdict: Verdict
+
+
+@dataclass(frozen=True)
+class EvidenceMinute:
+    """Seconds of each verdict in one minute, or a part of it: parts are added up."""
+
+    lease_id: str
+    minute: datetime
+    busy: float = 0.0
+    quiet: float = 0.0
+    idle: float = 0.0
+    unknown: float = 0.0
+    peak: float | None = None
+
+
+def to_json(lease: Lease) -> dict[str, Any]:
+    """Return the lease as JSON values."""
+    found: dict[str, Any] = _LEASE.dump_python(lease, mode="json")
+    return found
+
+
+def from_json(record: Mapping[str, Any]) -> Lease:
+    """Return the lease; members that this version lacks are left out, new ones get defaults."""
+    return _LEASE.validate_python(record)

@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 
 from gpulease.errors import GPULeaseError
 from gpulease.policy.model import LeaseState
-from gpulease.store import plans, runs, usage
+from gpulease.store import history, runs, usage
 from gpulease.store.history import busy_seconds
 from gpulease.store.models import (
     IdempotencyRow,
@@ -166,7 +166,7 @@ def forget(session: Session, user: str) -> tuple[str, int]:
     session.merge(MetaRow(name=f"note:{MESSAGES}", value=json.dumps(kept)))
     usage.rename(session, user, pseudonym)
     runs.rename(session, user, pseudonym)
-    plans.rewrite(session, lambda kept: _without(kept, user, pseudonym))
+    history.rewrite(session, lambda kept: _without(kept, user, pseudonym))
     session.execute(sa.delete(IdempotencyRow).where(IdempotencyRow.who == user))
     return pseudonym, len(leases)
 
@@ -192,7 +192,7 @@ def _planned(session: Session, user: str) -> list[dict[str, Any]]:
     """Return what the kept plans decided about a person's leases, without others' names."""
     return [
         {"at": at.isoformat(), "lease": lease_id, "inputs": each["words"], **each["numbers"]}
-        for at, plan in plans.bodies(session)
+        for at, plan in history.bodies(session)
         for lease_id, each in plan["leases"].items()
         if each["user"] == user
     ]

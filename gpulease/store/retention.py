@@ -18,7 +18,7 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from gpulease.policy.model import LeaseState
-from gpulease.store import plans, runs
+from gpulease.store import history, runs
 from gpulease.store.models import (
     EvidenceMinuteRow,
     IdempotencyRow,
@@ -71,7 +71,7 @@ def sweep(session: Session, now: datetime, ages: Ages) -> int:
         or _drop_policies(session, now - ages.policies * day)
         or _drop(session, UsageRow, UsageRow.ended < now - ages.usage * day)
         or _drop(session, PlanRow, PlanRow.at < now - ages.plans * day)
-        or _drop(session, PlanRow, PlanRow.before < plans.total(session) - ages.plans_bytes)
+        or _drop(session, PlanRow, PlanRow.before < history.total(session) - ages.plans_bytes)
     )
 
 

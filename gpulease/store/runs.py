@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 from gpulease.errors import GPULeaseError
 from gpulease.policy.model import Lease
 from gpulease.runs.model import Run, RunState
-from gpulease.store import records
+from gpulease.store import models
 from gpulease.store.models import LeaseRow, RunEventRow, RunRow
 
 _RUN = TypeAdapter(Run)
@@ -132,7 +132,7 @@ def leases(session: Session, user: str, server: str) -> list[Lease]:
     """Return the leases that a run's server has had, oldest first."""
     query = sa.select(LeaseRow.record).where(LeaseRow.user == user, LeaseRow.server == server)
     rows = session.scalars(query.order_by(LeaseRow.created, LeaseRow.id))
-    return [records.from_json(record) for record in rows]
+    return [models.from_json(record) for record in rows]
 
 
 def of_user(session: Session, user: str) -> list[dict[str, Any]]:

@@ -17,29 +17,77 @@ from typing import Concatenate, ParamSpec, TypeVar
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
+from gpulease.errors import GPULeaseError
 from gpulease.policy.budgets import Use
 from gpulease.policy.calendar.reservation import Reservation
 from gpulease.policy.model import Lease, LeaseState
 from gpulease.private_files import require_private
-from gpulease.store import fence, history, people, plans, policies, retention, usage, used, writing
+from gpulease.store import fence, history, people, retention, usage, writing
 from gpulease.store import reservations as reserved
-from gpulease.store.continuity import Continuity
-from gpulease.store.engine import LOCK_WAIT, files_of, make_engine, sqlite_path
-from gpulease.store.faults import translated
+from gpulease.store.engine import LOCK_WAIT, files_of, make_engine, sqlite_path, translated
+from gpulease.store.fence import Continuity
 from gpulease.store.migrate import require_head
-from gpulease.store.models import LeaseRow, MetaRow
-from gpulease.store.records import (
+from gpulease.store.models import (
     AuditRecord,
     Change,
     EvidenceMinute,
     IdempotencyKey,
+    LeaseRow,
+    MetaRow,
     Page,
+    PolicyRow,
     PolicyVersion,
     TransitionRecord,
     VerdictChange,
     from_json,
 )
 from gpulease.store.retention import Ages
+
+_NEWEST_FIRST = sa.select(PolicyRow).order_by(PolicyRow.version.desc())
+
+
+def one(session: Session, version: int | None) -> PolicyVersion | None:
+    """Return one version, the newest by default."""
+    query = _NEWEST_FIRST.limit(1)
+    if version is not None:
+        query = query.where(PolicyRow.version == version)
+    row = session.scalar(query)
+    return _record(row) if row is not None else None
+
+
+def versions(session: Session, before: int | None, limit: int) -> list[PolicyVersion]:
+    """Return versions, newest first, those below ``before``."""
+    query = _NEWEST_FIRST.limit(limit)
+    if before is not None:
+        query = query.where(PolicyRow.version < before)
+    return [_record(row) for row in session.scalars(query)]
+
+
+def kept(session: Session) -> int:
+    """Return how many versions there are."""
+    return session.scalar(sa.select(sa.func.count(PolicyRow.version))) or 0
+
+
+def save(
+    session: Session, text: str, who: str, now: datetime, *, note: str, expected: int | None
+) -> int:
+    """Add a version and return its number; raises as ``Store.save_policy`` says."""
+    newest = session.scalar(sa.select(sa.func.max(PolicyRow.version))) or 0
+    if expected is not None and expected != newest:
+        raise GPULeaseError(
+            "policy_changed",
+            f"The policy is at version {newest} now; you edited version {expected}.",
+            next_step="Load the newest version and make your change again.",
+            numbers={"newest": newest, "edited": expected},
+            status=409,
+        )
+    session.add(PolicyRow(version=newest + 1, text=text, who=who, at=now, note=note))
+    return newest + 1
+
+
+def _record(row: PolicyRow) -> PolicyVersion:
+    return PolicyVersion(row.version, row.text, row.who, row.at, row.note)
+
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -212,10 +260,10 @@ class Store:
         with self._read() as session:
             return history.transitions(session, lease_id)
 
-    def kept_plans(self, wanted: Collection[int]) -> dict[int, plans.PlanRecord]:
+    def kept_plans(self, wanted: Collection[int]) -> dict[int, history.PlanRecord]:
         """Return these plans by their numbers; some may be gone."""
         with self._read() as session:
-            return plans.read(session, wanted)
+            return history.read(session, wanted)
 
     def incidents(
         self,
@@ -246,17 +294,17 @@ class Store:
     def policy(self, version: int | None = None) -> PolicyVersion | None:
         """Return one version of the policy, the newest by default."""
         with self._read() as session:
-            return policies.one(session, version)
+            return one(session, version)
 
     def policy_versions(self, before: int | None = None, limit: int = 50) -> list[PolicyVersion]:
         """Return versions of the policy, newest first, those below ``before``."""
         with self._read() as session:
-            return policies.versions(session, before, limit)
+            return versions(session, before, limit)
 
     def policies_kept(self) -> int:
         """Return how many versions of the policy there are; the oldest go with time."""
         with self._read() as session:
-            return policies.kept(session)
+            return kept(session)
 
     def save_policy(
         self, text: str, who: str, now: datetime, *, note: str = "", expected: int | None = None
@@ -274,7 +322,7 @@ class Store:
             GPULeaseError: ``policy_changed`` (409): somebody saved another version meanwhile.
         """
         with self._write() as session:
-            return policies.save(session, text, who, now, note=note, expected=expected)
+            return save(session, text, who, now, note=note, expected=expected)
 
     def noted(self, name: str) -> str:
         """Return what the service wrote down under a name, "" for nothing."""
@@ -330,10 +378,10 @@ class Store:
         with self._read() as session:
             return usage.part(session, since, until, users=users, projects=projects, after=after)
 
-    def past(self, since: datetime, until: datetime) -> used.Past:
+    def past(self, since: datetime, until: datetime) -> usage.Past:
         """Return the leases that were asked for within a time and when they were used."""
         with self._read() as session:
-            return used.past(session, since, until)
+            return usage.past(session, since, until)
 
     def record_evidence(
         self, changes: Sequence[VerdictChange], minutes: Sequence[EvidenceMinute]

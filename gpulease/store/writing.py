@@ -18,21 +18,19 @@ from gpulease.errors import GPULeaseError
 from gpulease.policy.budgets import use_of
 from gpulease.policy.lifecycle import HOLDING
 from gpulease.policy.model import Lease, LeaseState
-from gpulease.store import plans, usage
+from gpulease.store import history, usage
 from gpulease.store.models import (
+    Change,
+    EvidenceMinute,
     EvidenceMinuteRow,
     GrantRow,
+    IdempotencyKey,
     IdempotencyRow,
     LeaseGroupRow,
     LeaseRow,
     TransitionRow,
-    VerdictRow,
-)
-from gpulease.store.records import (
-    Change,
-    EvidenceMinute,
-    IdempotencyKey,
     VerdictChange,
+    VerdictRow,
     to_json,
 )
 
@@ -81,7 +79,7 @@ def save(
     _refuse_conflicts(session, changes)
     _insert([change.after for change in changes if change.before is None], session)
     _update([change for change in changes if change.before is not None], session)
-    number = plans.add(session, plan, now) if plan is not None else None
+    number = history.add(session, plan, now) if plan is not None else None
     _many(session, _TRANSITIONS, [{**_audit(each, now), "plan": number} for each in changes])
     over = [use_of(change.before, change.after) for change in changes]
     usage.add(session, [each for each in over if each is not None])

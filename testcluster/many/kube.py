@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import aiohttp
 
-from gpulease.connector import Connector
+from gpulease.connections import Connector
 from testcluster.api import Api, ApiError, Object, path_of
 
 #: Calls that are under way at once.

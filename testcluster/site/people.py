@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from gpulease.demo.browse import Browser
-from gpulease.demo.watch import LeaseWatch
+from gpulease.demo.check import LeaseWatch
 from testcluster.site.site import PASSWORD, Site
 from tests.end_to_end.people import LONG, Person
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import psutil
 
 from gpulease.demo.browse import Browser
+from gpulease.demo.check import LeaseWatch
 from gpulease.demo.kernel_socket import CellRun, KernelSocket
-from gpulease.demo.watch import LeaseWatch
 from tests.browser.demo import RunningDemo
 from tests.helpers import process_is_gone, wait_for, wait_for_async
 

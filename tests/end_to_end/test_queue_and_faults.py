@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from gpulease.demo.watch import LeaseWatch
+from gpulease.demo.check import LeaseWatch
 from gpulease.errors import GPULeaseError
 from tests.browser.demo import RunningDemo
 from tests.end_to_end.people import LONG, at_work, server_of, service_of

@@ -5,9 +5,9 @@ import types
 
 import pytest
 
+from gpulease.demo.hub import notebook_text
 from gpulease.demo.notebook import code_cells, without_gpu
 from gpulease.demo.options import TORCH_NOTEBOOK
-from gpulease.demo.spawner import notebook_text
 from tests.transfer.companion_main import run
 
 RESULT = "seen = (accuracy, [v.item() for v in losses], predictions.tolist(), float(torch.rand(1)))"

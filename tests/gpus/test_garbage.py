@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from gpulease.gpus import driver as nvidia
 from gpulease.gpus.agent.batches import batch_of, second_of
-from gpulease.gpus.agent.health import Health
-from gpulease.gpus.agent.incidents import Incidents
+from gpulease.gpus.agent.health import Health, Incidents
 from gpulease.gpus.driver import Library
 from gpulease.gpus.nvml import NVMLProbe
 from gpulease.gpus.reading import Reader

@@ -7,8 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from gpulease.gpus.agent.health import EVENTS, Event, Health, Listener
-from gpulease.gpus.agent.incidents import Incidents
+from gpulease.gpus.agent.health import EVENTS, Event, Health, Incidents, Listener
 from gpulease.gpus.driver import Library
 from gpulease.gpus.reading import DeviceReading, Reader
 from gpulease.policy.quarantine import APPLICATION_XIDS, KINDS

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from gpulease.gpus.agent.incidents import Fault
+from gpulease.gpus.agent.health import Fault
 from gpulease.gpus.agent.ledger import Ledger
 from gpulease.policy.quarantine import Incident
 

@@ -233,7 +233,7 @@ def test_a_site_with_a_service_of_that_name_is_told(chart):
 def test_ports_and_names_agree_everywhere():
     """Values, network policies and the service's settings speak of one port range and one port."""
     from gpulease.providers.kubernetes.manifests.manifest import SERVICE_ACCOUNT
-    from gpulease.service.settings.kubernetes import KubernetesSettings
+    from gpulease.service.settings.options import KubernetesSettings
 
     lowest, highest = KubernetesSettings().ports.split("-")
     (policy,) = [
@@ -264,7 +264,7 @@ def test_the_settings_of_the_service_are_settings(given, namespaces, hubs, monke
 
     from gpulease.policy import document
     from gpulease.service.settings.application import GPULeaseService
-    from gpulease.service.settings.kubernetes import KubernetesSettings
+    from gpulease.service.settings.options import KubernetesSettings
 
     more = {"service": {"extraConfig": "c.GPULeaseService.trusted_servers = True\n"}}
     (found,) = shipped.load("service/settings.yaml", values={**given, **more})

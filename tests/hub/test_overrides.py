@@ -10,7 +10,7 @@ import pytest
 from traitlets import Any, HasTraits
 from traitlets.config import Config
 
-from gpulease.hub.overrides import Settings
+from gpulease.hub.kubernetes import Settings
 
 
 class Named(NamedTuple):

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from gpulease.hub import gpu_names, guard, guard_list
-from gpulease.hub.guard_usual import USUAL
+from gpulease.hub.guard_list import USUAL
 from tests.hub.pods import (
     ALLOW,
     BAD,

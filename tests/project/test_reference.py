@@ -7,7 +7,7 @@ import pytest
 from gpulease.policy import document
 from gpulease.protocol.asks import AskBody
 from gpulease.service.routes import OPERATIONS
-from gpulease.service.settings.kubernetes import KubernetesSettings
+from gpulease.service.settings.options import KubernetesSettings
 from tools import reference
 
 TABLES = [page for page in reference.pages() if reference.BLOCK.search(page.read_text("utf-8"))]

@@ -8,10 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpulease.errors import GPULeaseError
-from gpulease.runs import life, names, sentences
-from gpulease.runs.life import Errand, Report
+from gpulease.runs import life, model, sentences
+from gpulease.runs.life import FAULTS, TABLE, Errand, Report
 from gpulease.runs.model import OnLoss, Outcome, Run, RunState, ServerSeen, Terms
-from gpulease.runs.table import FAULTS, TABLE
 from gpulease.store import runs as stored
 
 NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
@@ -196,7 +195,7 @@ def test_every_reason_of_the_table_has_words_for_the_log():
 
 def test_names_tell_whose_they_are():
     one = run(7, array="abcdefabcdef", index=3)
-    assert names.result_of(one) == "work/train.run-abcdefabcdef-3.ipynb"
-    assert names.result_of(run(7)) == "work/train.run-000000000007.ipynb"
-    assert names.run_of(names.server_of(one.id)) == one.id
-    assert [names.run_of(each) for each in ("", "run-", "run-lab", "mine")] == [""] * 4
+    assert model.result_of(one) == "work/train.run-abcdefabcdef-3.ipynb"
+    assert model.result_of(run(7)) == "work/train.run-000000000007.ipynb"
+    assert model.run_of(model.server_of(one.id)) == one.id
+    assert [model.run_of(each) for each in ("", "run-", "run-lab", "mine")] == [""] * 4

@@ -3,7 +3,7 @@
 import pytest
 
 from gpulease.errors import GPULeaseError
-from gpulease.runs.parameters import read_array, read_parameters
+from gpulease.runs.submission import read_array, read_parameters
 
 
 def test_a_value_is_what_it_reads_as():

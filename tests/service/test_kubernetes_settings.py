@@ -9,7 +9,7 @@ from gpulease.errors import GPULeaseError
 from gpulease.providers.base import SupervisorLink
 from gpulease.service.metrics import Metrics
 from gpulease.service.settings.application import GPULeaseService
-from gpulease.service.settings.kubernetes import KubernetesSettings
+from gpulease.service.settings.options import KubernetesSettings
 
 URL = "http://gpulease.hub:9980/services/gpulease"
 

@@ -16,7 +16,7 @@ from gpulease.policy.model import Action, Alert, Snapshot, Wait, Warn
 from gpulease.service.control_loop.deciding import Plans, last_spread
 from gpulease.store import Ages
 from gpulease.store.engine import make_engine
-from gpulease.store.plans import unpack
+from gpulease.store.history import unpack
 from tests.policy.build import NOW, cards, policy
 from tests.policy.world import Habit, World
 from tests.service import kit

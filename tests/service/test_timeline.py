@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gpulease.errors import GPULeaseError
 from gpulease.service.control_loop.evidence import Readings
 from gpulease.service.leases.history import STEPS, step_of, timeline
-from gpulease.store.used import Used, Waited
+from gpulease.store.usage import Used, Waited
 from tests.helpers import wait_for_async
 from tests.policy.build import NOW, active, at, busy
 from tests.service.kit import Site, active_lease

@@ -10,7 +10,7 @@ import pytest
 from gpulease import cli
 from gpulease.client import Client
 from gpulease.errors import GPULeaseError
-from gpulease.service.control_loop import whatif
+from gpulease.service.control_loop import policies
 from gpulease.simulate.whatif import THINK, answer, sentences
 from tests.service.kit import Site, active_lease
 
@@ -74,7 +74,7 @@ async def test_it_is_bounded_in_time_and_one_at_a_time(run) -> None:
         _, channel, supervisor = await active_lease(site)
         services = site.service.services
         text = services.policies.text.text
-        slow = whatif.WhatIf(
+        slow = policies.WhatIf(
             services.ledger,
             services.policies,
             lambda: services.loop.observed_state.devices,

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from gpulease.policy.idleness import STEP, ActivitySample, DeviceSample, advance, begin
 from gpulease.policy.model import TimeOuts, Verdict
 from gpulease.simulate import evidence
-from gpulease.simulate.fairness import jain, max_min
-from gpulease.simulate.quantiles import Wait, quantile
+from gpulease.simulate.outcome import Wait, jain, max_min, quantile
 from gpulease.simulate.trace import MONDAY
 
 lengths = st.lists(st.integers(0, 500), min_size=1, max_size=40)

@@ -12,8 +12,7 @@ from gpulease.policy.projects import Budget, Project, Projects
 from gpulease.simulate import invariants, scenarios
 from gpulease.simulate.assumptions import Assumptions
 from gpulease.simulate.invariants import BrokenPromise
-from gpulease.simulate.picture import drawn
-from gpulease.simulate.table import table
+from gpulease.simulate.table import drawn, table
 from gpulease.simulate.world import replay
 from tests.policy import build as snapshots
 from tests.policy.fairness.build import asks, holds, project, shared

@@ -10,7 +10,7 @@ from gpulease.errors import GPULeaseError
 from gpulease.policy import lifecycle
 from gpulease.policy.model import EndReason, Lease, LeaseState, Shape, Start, Verdict
 from gpulease.store import Change, EvidenceMinute, IdempotencyKey, Store, VerdictChange
-from gpulease.store.records import from_json, to_json
+from gpulease.store.models import from_json, to_json
 from tests.policy.build import NOW, OUTS, active, at, draining, request, starting, warned
 
 

@@ -3,7 +3,7 @@
 import sqlalchemy as sa
 
 from gpulease.policy.model import Verdict
-from gpulease.store import EvidenceMinute, Store, VerdictChange, used
+from gpulease.store import EvidenceMinute, Store, VerdictChange, usage
 from gpulease.store.models import EvidenceMinuteRow, MetaRow, VerdictRow
 from tests.policy.build import NOW, active, at, request
 from tests.store.test_leases import new, refused
@@ -65,20 +65,20 @@ def test_use_is_summed_over_all_leases_and_devices_of_a_minute(store):
     store.record_evidence([], [EvidenceMinute("r1", NOW, busy=40, idle=20)])
     store.record_evidence([], [EvidenceMinute("r2", NOW, busy=10, unknown=50)])
     store.record_evidence([], [EvidenceMinute("r1", at(60), quiet=60)])
-    first, second = used.Used(NOW, 70, 0, 20, 150), used.Used(at(60), 0, 60, 0, 0)
-    assert store.read(used.minutes, NOW, at(120)) == [first, second]
-    assert store.read(used.minutes, NOW, at(60)) == [first]
-    assert store.read(used.minutes, at(1), at(120)) == [second]
+    first, second = usage.Used(NOW, 70, 0, 20, 150), usage.Used(at(60), 0, 60, 0, 0)
+    assert store.read(usage.minutes, NOW, at(120)) == [first, second]
+    assert store.read(usage.minutes, NOW, at(60)) == [first]
+    assert store.read(usage.minutes, at(1), at(120)) == [second]
 
 
 def test_a_request_waits_until_it_gets_a_gpu_or_ends(store):
     store.save([new(request(1, created=at(-100)))], NOW)
     store.save([new(active(2, created=at(-90), active_since=at(-30)))], NOW)
-    waits = store.read(used.waits, at(-60), NOW)
+    waits = store.read(usage.waits, at(-60), NOW)
     assert waits == [
-        used.Waited(at(-90), at(-30), granted=True),
-        used.Waited(at(-100), None, granted=False),
+        usage.Waited(at(-90), at(-30), granted=True),
+        usage.Waited(at(-100), None, granted=False),
     ]
-    assert [each.granted for each in store.read(used.waits, at(-20), NOW)] == [False]
-    assert store.read(used.waits, at(-200), at(-150)) == []
-    assert len(store.read(used.waits, at(-60), NOW, 1)) == 1
+    assert [each.granted for each in store.read(usage.waits, at(-20), NOW)] == [False]
+    assert store.read(usage.waits, at(-200), at(-150)) == []
+    assert len(store.read(usage.waits, at(-60), NOW, 1)) == 1

@@ -10,8 +10,7 @@ from sqlalchemy import event
 
 from gpulease.policy.model import EndReason, LeaseState, Verdict
 from gpulease.store import Ages, EvidenceMinute, Store, VerdictChange, upgrade
-from gpulease.store.models import Base
-from gpulease.store.records import to_json
+from gpulease.store.models import Base, to_json
 from tests.policy.build import NOW, request
 from tests.store.test_leases import new
 

@@ -19,7 +19,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TypeVar
 
-from gpulease.gpus.agent.incidents import Fault
+from gpulease.gpus.agent.health import Fault
 from gpulease.policy.quarantine import Incident
 from gpulease.protocol.agents import AgentBatch
 

@@ -13,9 +13,9 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 
+from gpulease.background import KeptTasks
 from gpulease.errors import GPULeaseError
 from gpulease.gpus.base import GPUInfo, Sample
-from gpulease.kept_tasks import KeptTasks
 from gpulease.policy.model import Bound, Device, GPUClass, Lease, LeaseState, Observed
 from gpulease.policy.pods import AskKind
 from gpulease.protocol.agents import AgentBatch

@@ -1,8 +1,10 @@
-"""The policy in force: a version in the store, or a file that a site pinned.
+"""The policy in force, a version in the store or a pinned file; and what another would do.
 
 Another text comes into force without a restart.  A pinned file is looked at every few seconds; a
-text of it that is not valid changes nothing and is alarmed of.  Every text that was in force is a
-version in the store.  ``policy.document`` reads the text.
+text of it that is not valid changes nothing and raises an alert.  Every text that was in force is
+a version in the store.  ``policy.document`` reads the text.  What another policy would have made
+of the last days is asked before it is put into force: one question at a time, within a time limit
+and a bound on the days; ``simulate`` replays, in a process.
 """
 
 from __future__ import annotations
@@ -11,16 +13,20 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from gpulease.errors import GPULeaseError
 from gpulease.policy import document
+from gpulease.policy.document import edit
 from gpulease.policy.model import Device, GPUClass, PolicyDocument, TimeOuts
 from gpulease.service.control_loop.ledger import Ledger
 from gpulease.service.schemas.shapes import Finding, PolicyAbout, PolicyView
+from gpulease.service.workers import Workers
+from gpulease.simulate import codec, history, whatif
 from gpulease.store import PolicyVersion
+from gpulease.store.usage import Past
 
 log = logging.getLogger(__name__)
 
@@ -328,3 +334,101 @@ def _about(found: PolicyText) -> PolicyAbout:
 def _text_of(found: PolicyVersion | None) -> PolicyText:
     assert found is not None, "a version was just saved"
     return PolicyText(found.version, found.text, found.who, found.at)
+
+
+#: Seconds after which what has not been replayed is left out.
+LIMIT: Final = 60.0
+_MODULE: Final = "gpulease.simulate.whatif"
+
+
+class WhatIf:
+    """Answers one question at a time.
+
+    Args:
+        ledger: reaches the store.
+        policies: the policy in force.
+        devices: what is there now.
+        workers: where it is replayed.
+        limit: seconds that one answer may take.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        policies: Policies,
+        devices: Callable[[], tuple[Device, ...]],
+        workers: Workers,
+        limit: float = LIMIT,
+    ) -> None:
+        self._workers = workers
+        self._ledger = ledger
+        self._policies = policies
+        self._devices = devices
+        self._limit = limit
+        self._one = asyncio.Lock()
+
+    async def ask(self, text: str, days: float, now: datetime) -> dict[str, Any]:
+        """Return what a text would have made of the last days.
+
+        Raises:
+            GPULeaseError: ``bad_policy`` (422), ``no_history`` (409), ``whatif_busy`` (429),
+                ``whatif_too_long`` (422).
+        """
+        self._policies.refuse_bad(text)
+        if self._one.locked():
+            raise GPULeaseError(
+                "whatif_busy",
+                "Another what-if is being worked out.",
+                next_step=f"Ask again in a minute: one takes {self._limit:g} s at most.",
+                status=429,
+            )
+        async with self._one:
+            return await self._answer(text, days, now)
+
+    async def _answer(self, text: str, days: float, now: datetime) -> dict[str, Any]:
+        since = now - timedelta(days=days)
+        past: Past = await self._ledger.call(self._ledger.store.past, since, now)
+        question = await self._workers.thread("", self._question, past, text, since, now)
+        if not question["trace"]["sessions"] or not question["devices"]:
+            raise GPULeaseError(
+                "no_history",
+                "Nobody had a GPU in this time: there is nothing to replay.",
+                next_step="Try again when GPUs were used, or `gpulease simulate` a scenario.",
+                numbers={"days": days, "requests": question["requests"]},
+                status=409,
+            )
+        began = asyncio.get_running_loop().time()
+        replays = await self._workers.process("", _MODULE, question, limit=self._limit)
+        found = whatif.answer(replays)
+        if found is None:
+            raise GPULeaseError(
+                "whatif_too_long",
+                f"Replaying these {days:g} days takes longer than {self._limit:g} s.",
+                next_step="Ask for fewer days.",
+                numbers={"days": days, "limit": self._limit, "requests": question["requests"]},
+                status=422,
+            )
+        new = document.parse(text, self._policies.text.version + 1)
+        return {
+            "since": since.isoformat(),
+            "until": now.isoformat(),
+            "days": days,
+            "policy_version": self._policies.text.version,
+            "requests": question["requests"],
+            "left_out": question["left_out"],
+            "cut": past.cut,
+            "changes": edit.differences(self._policies.current, new),
+            "seconds": round(asyncio.get_running_loop().time() - began, 2),
+            **found,
+        }
+
+    def _question(self, past: Past, text: str, since: datetime, now: datetime) -> dict[str, Any]:
+        made = history.recorded(past.leases, past.verdicts, since, now, past.reservations)
+        return {
+            whatif.NOW: document.dump(self._policies.current),
+            whatif.THEN: text,
+            "devices": codec.devices_to_json(self._devices()),
+            "trace": codec.trace_to_json(made.trace),
+            "requests": made.requests,
+            "left_out": made.left_out,
+        }

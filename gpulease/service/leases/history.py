@@ -21,8 +21,8 @@ from gpulease.service.control_loop.ledger import Ledger
 from gpulease.service.hubs.auth import Asker
 from gpulease.service.leases.commands import LeaseCommands
 from gpulease.service.schemas.shapes import LeaseEvent, TimelineStep
-from gpulease.store import used
-from gpulease.store.used import Used, Waited
+from gpulease.store import usage
+from gpulease.store.usage import Used, Waited
 
 #: Who was asked for so long before a window may still have been in it.
 _LONGEST_LEASE = timedelta(days=7)
@@ -144,9 +144,9 @@ async def read_timeline(
     at = since
     while at < until:
         end = min(at + part, until)
-        found += await ledger.call(ledger.store.read, used.minutes, at, end)
+        found += await ledger.call(ledger.store.read, usage.minutes, at, end)
         at = end
-    return found, await ledger.call(ledger.store.read, used.waits, since, until)
+    return found, await ledger.call(ledger.store.read, usage.waits, since, until)
 
 
 def step_of(length: timedelta, folded: bool) -> timedelta:

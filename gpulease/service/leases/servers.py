@@ -18,8 +18,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from gpulease.background import keep_looking
 from gpulease.companion.handshake import check_packages, python_mismatch, same_minor
-from gpulease.looking import keep_looking
 from gpulease.policy import lifecycle, queue
 from gpulease.policy.calendar.reservation import Window
 from gpulease.policy.model import Evidence, GPUClass, Lease, LeaseState, PolicyDocument, Verdict

@@ -42,7 +42,7 @@ from gpulease.protocol import (
     LeaseView,
     UpgradeView,
 )
-from gpulease.runs.names import run_of
+from gpulease.runs.model import run_of
 from gpulease.texts import joined
 
 #: Utilisation is shown in steps, so that noise makes no event.

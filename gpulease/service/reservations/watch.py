@@ -10,8 +10,8 @@ import logging
 import math
 from collections.abc import Callable
 
+from gpulease.background import keep_looking
 from gpulease.errors import GPULeaseError
-from gpulease.looking import keep_looking
 from gpulease.policy.calendar.occurrences import Closure, Occurrence, expand
 from gpulease.policy.calendar.reservation import Reservation
 from gpulease.policy.model import PolicyDocument, Snapshot

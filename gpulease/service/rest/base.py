@@ -1,8 +1,8 @@
 """The base of REST handlers: who is asking, what a method needs, takes and answers.
 
 Marks on the methods say it (``needs_scope``, ``answers``); the check and the API's description
-follow from the marks.  A scope opens an address, not everybody's things: whose lease or group it is
-about is decided further inside.
+follow from the marks.  Who speaks another version of the protocol is refused first.  A scope opens
+an address, not everybody's things: whose lease or group it is about is decided further inside.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pydantic import BaseModel
 from tornado.web import HTTPError, RequestHandler
 
 from gpulease.errors import GPULeaseError
-from gpulease.protocol import HEADER_PROTOCOL
+from gpulease.protocol import HEADER_PROTOCOL, PROTOCOL_VERSION, is_understood
 from gpulease.service.hubs.auth import (
     RESTART_ONCE,
     SCOPE_ADMIN,
@@ -29,7 +29,24 @@ from gpulease.service.hubs.auth import (
     asker_of,
 )
 from gpulease.service.rest.answering import Answers
-from gpulease.service.rest.versions import check_protocol
+
+
+def check_protocol(who: str, version: str, next_step: str) -> None:
+    """Refuse another major version of the protocol.
+
+    Raises:
+        GPULeaseError: ``wrong_protocol`` (426).
+    """
+    if is_understood(version):
+        return
+    raise GPULeaseError(
+        "wrong_protocol",
+        f"{who} speaks protocol {version}, the lease service {PROTOCOL_VERSION}.",
+        next_step=next_step,
+        numbers={"client": version, "service": PROTOCOL_VERSION},
+        status=426,
+    )
+
 
 #: Whoever the hub lets use the service at all.
 ACCESS: Final = "access:services!service=gpulease"

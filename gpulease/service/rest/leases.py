@@ -10,7 +10,7 @@ import logging
 from gpulease.errors import GPULeaseError
 from gpulease.protocol import ClassView, ConnectionView, LeaseView
 from gpulease.protocol.asks import AskBody
-from gpulease.runs.names import run_of
+from gpulease.runs.model import run_of
 from gpulease.service.control_loop.deciding import decided
 from gpulease.service.hubs.auth import SCOPE_ADMIN, SCOPE_REQUEST, SCOPE_RESERVE
 from gpulease.service.rest.base import ACCESS, BaseHandler, answers, needs_scope

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpulease.policy.budgets import Remainder
 from gpulease.policy.explanation.catalogue import audited
 from gpulease.policy.model import Lease, LeaseState
-from gpulease.runs import names, sentences
+from gpulease.runs import model, sentences
 from gpulease.runs.model import Run, RunState
 from gpulease.service.context import Services
 from gpulease.service.hubs.auth import SCOPE_REQUEST, Asker
@@ -114,7 +114,7 @@ class RunReports(BaseHandler):
 
 def view(run: Run, services: Services, asker: Asker) -> RunView:
     """Return a run as it is told: how it stands with its GPU speaks to its own person only."""
-    server, result = names.server_of(run.id), names.result_of(run)
+    server, result = model.server_of(run.id), model.result_of(run)
     return {
         "id": run.id,
         "user": run.user,

@@ -21,10 +21,10 @@ from gpulease.service.rest.base import (
     PUBLIC,
     BaseHandler,
     answers,
+    check_protocol,
     needs_scope,
 )
 from gpulease.service.rest.openapi import Description
-from gpulease.service.rest.versions import check_protocol
 from gpulease.service.schemas.bodies import (
     AgentPostBody,
     AuditQuery,

@@ -15,7 +15,7 @@ from gpulease.policy import admission_check
 from gpulease.policy.budgets import Remainder
 from gpulease.policy.explanation.catalogue import audited
 from gpulease.policy.model import EndReason, Lease, LeaseState, PolicyDocument, Snapshot
-from gpulease.runs import life, names, parameters
+from gpulease.runs import life, model, submission
 from gpulease.runs.model import OnLoss, Run, RunState, Terms
 from gpulease.service.hubs.api import HubUnreachableError
 from gpulease.service.hubs.auth import Asker
@@ -71,7 +71,7 @@ class Runs:
 
     def of_server(self, user: str, server: str) -> Run | None:
         """Return the run that a server of a user executes, ``None`` for any other server."""
-        run = self._records.known.get(names.run_of(server))
+        run = self._records.known.get(model.run_of(server))
         return run if run is not None and run.user == user and run.state in life.BUSY else None
 
     def executes(self, user: str, server: str) -> bool:
@@ -90,7 +90,7 @@ class Runs:
         now = self._records.clock()
         indices: tuple[int | None, ...] = (None,)
         if body.array is not None:
-            indices = parameters.read_array(body.array)
+            indices = submission.read_array(body.array)
         options = await self._options(asker)
         async with self._records.lock:
             after = await self._earlier(asker, body.after)
@@ -210,7 +210,7 @@ class Runs:
             run = await self._records.find(run_id)
             if run is None or run.user != asker.name:
                 raise _no_such_run(run_id)
-            if server != names.server_of(run_id):
+            if server != model.server_of(run_id):
                 sentence = "A server reports of its own run only."
                 raise GPULeaseError("not_yours", sentence, status=403)
             said = life.Report(body.boot, body.state, body.cells, body.done, body.note, body.opens)
@@ -239,7 +239,7 @@ class Runs:
     async def _check(self, asker: Asker, body: SubmitBody) -> None:
         """Refuse what can never run."""
         for name in body.parameters:
-            parameters.check_name(name)
+            submission.check_name(name)
         ask = admission_check.Ask(
             asker.name, "", body.gpu_class, body.count or body.nodes, body.seconds,
             groups=asker.groups, project=body.project, nodes=body.nodes, min_count=body.min_count,

@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from gpulease.looking import keep_looking
+from gpulease.background import keep_looking
 from gpulease.policy.model import Lease
-from gpulease.runs import life, names
+from gpulease.runs import life, model
 from gpulease.runs.model import Run, RunState, ServerSeen, Terms
 from gpulease.service.control_loop.ledger import Ledger
 from gpulease.service.hubs.api import HubRefusedError, HubUnreachableError
@@ -66,7 +66,7 @@ class RunRecords:
 
     async def leases(self, run: Run) -> list[Lease]:
         """Return the leases that a run has had, oldest first."""
-        server = names.server_of(run.id)
+        server = model.server_of(run.id)
         return await self._ledger.call(self._ledger.store.read, stored.leases, run.user, server)
 
     async def save(self, changes: Sequence[RunChange]) -> None:
@@ -179,7 +179,7 @@ class RunServers:
     async def _start(self, run: Run) -> bool:
         self._asked[run.id] = run.attempt
         try:
-            await self._hub.start_server(run.user, names.server_of(run.id), run.options)
+            await self._hub.start_server(run.user, model.server_of(run.id), run.options)
         except HubRefusedError as error:
             log.warning("the hub starts no server for a run: %s", error.said, extra={"run": run.id})
             await self._refused(run, error)
@@ -207,7 +207,7 @@ class RunServers:
     async def _remove(self, run: Run) -> bool:
         """Have its server removed; until it is, the next look tries again."""
         try:
-            gone = await self._hub.remove_server(run.user, names.server_of(run.id))
+            gone = await self._hub.remove_server(run.user, model.server_of(run.id))
         except HubUnreachableError as error:
             log.warning("%s", error, extra={"run": run.id})
             return False
@@ -226,7 +226,7 @@ class RunServers:
         there = await self._hub.running(users) if users else {}
         found: dict[str, ServerSeen] = {}
         for run in self._records.known.values():
-            name = names.server_of(run.id)
+            name = model.server_of(run.id)
             server = there.get(run.user, {}).get(name)
             away = run.user in users and run.user not in there
             if server is not None and server.active:

@@ -22,8 +22,7 @@ from traitlets.config import Application
 
 from gpulease import __version__
 from gpulease.errors import GPULeaseError
-from gpulease.service.settings.kubernetes import KubernetesSettings
-from gpulease.service.settings.options import Options
+from gpulease.service.settings.options import KubernetesSettings, Options
 from gpulease.service.settings.reading import (
     failing_file,
     listening_at,

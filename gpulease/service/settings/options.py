@@ -1,8 +1,9 @@
 """Everything that a service is told, as plain values, and what it makes of them by itself.
 
-It makes its own secret: credentials of local leases and browsers' cookies are derived from it.  The
-secret stands in a file of its own, not in the database: whoever reads a backup or the tables has no
-credential by that.
+It makes its own secret: credentials of local leases and browsers' cookies are derived from it.
+The secret stands in a file of its own, not in the database: whoever reads a backup or the tables
+has no credential by that.  Of leases on Kubernetes the settings are traitlets, and the provider is
+made from them; the ``kubernetes`` package is imported only where a cluster is used.
 """
 
 from __future__ import annotations
@@ -12,22 +13,208 @@ import hmac
 import logging
 import secrets
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from sqlalchemy.engine import make_url
+from traitlets import Dict, Float, Integer, List, Unicode, default
+from traitlets.config import Configurable
 
+from gpulease import labels
 from gpulease.errors import GPULeaseError
 from gpulease.gpus.base import Probe
 from gpulease.gpus.nvml import NVMLProbe
 from gpulease.gpus.simulated import SimulatedProbe
-from gpulease.policy.model import TimeOuts
+from gpulease.policy.health import PULL_MAX
+from gpulease.policy.model import GPUClass, TimeOuts
 from gpulease.private_files import make_private, require_private
-from gpulease.service.settings.kubernetes import KubernetesSettings
-from gpulease.service.settings.reading import FurtherHub
+from gpulease.providers.base import Provider, SupervisorLink
+from gpulease.providers.kubernetes.manifests.manifest import SERVICE_ACCOUNT, PodSettings
+from gpulease.service.metrics import Metrics
+from gpulease.service.settings.reading import FurtherHub, bad_option, size_option
 from gpulease.store import Ages
+
+_NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+#: Seconds that placing a pod, starting and connecting may take beside the pull of its image.
+_START_SLACK = 300.0
+
+
+class KubernetesSettings(Configurable):
+    """How the lease service uses a cluster."""
+
+    kubeconfig = Unicode(
+        "", help="A kubeconfig file; by default the service's own account in the cluster."
+    ).tag(config=True)
+    context = Unicode("", help="Which of the kubeconfig's contexts; by default the current.").tag(
+        config=True
+    )
+    namespaces = List(
+        Unicode(),
+        help="Namespaces in which notebook servers run, or patterns of them such as jupyter-*; "
+        "by default the service's own.",
+    ).tag(config=True)
+    instance = Unicode(
+        labels.APP,
+        help="Tells the pods of this hub and service from those of another in the same cluster; "
+        "the spawner's gpulease_instance is the same.",
+    ).tag(config=True)
+    lease_service_url = Unicode(
+        "", help="How lease pods reach this service: scheme, host, port and prefix."
+    ).tag(config=True)
+    agent_account = Unicode(
+        "",
+        help="NAMESPACE/NAME of the node agents' service account; by default gpulease-agent in the "
+        "service's own namespace.",
+    ).tag(config=True)
+    service_account = Unicode(
+        SERVICE_ACCOUNT, help="Service account of lease pods; it needs no right at all."
+    ).tag(config=True)
+    image = Unicode(
+        "", help="Image of lease pods whose class names none; empty: the server's."
+    ).tag(config=True)
+    priority_class = Unicode(
+        "", help="PriorityClass of lease pods whose class names none; empty: the cluster's default."
+    ).tag(config=True)
+    runtime_class = Unicode(
+        "", help="RuntimeClass of lease pods whose class names none; empty: the cluster's default."
+    ).tag(config=True)
+    home = Unicode("/home/jovyan", help="Path of the student's home in the servers.").tag(
+        config=True
+    )
+    ports = Unicode(
+        "8890-8990", help="Ports of the companions, as network policies name them."
+    ).tag(config=True)
+    park = Unicode(
+        "", help="Directory in lease pods where values that cannot return are parked; empty: none."
+    ).tag(config=True)
+    mirror_limit = Unicode(
+        "2GiB", help="How much a mirror of a home that cannot be mounted may hold."
+    ).tag(config=True)
+    shared_memory = Unicode(
+        "1Gi", help="Size of /dev/shm in lease pods; empty: the runtime's."
+    ).tag(config=True)
+    environment = Dict(
+        value_trait=Unicode(),
+        key_trait=Unicode(),
+        help="Further environment variables of every lease pod.",
+    ).tag(config=True)
+    pods_per_second = Float(10.0, min=0.1, help="Lease pods created a second, at most.").tag(
+        config=True
+    )
+    bind_seconds = Float(
+        10.0, min=1.0, help="Seconds a lease pod may wait for its place on a node."
+    ).tag(config=True)
+    attach_seconds = Float(
+        20.0, min=1.0, help="Seconds a home may take to attach before it is mirrored."
+    ).tag(config=True)
+    token_seconds = Integer(
+        3600, min=600, help="Seconds that a lease pod's projected token is valid."
+    ).tag(config=True)
+
+    @default("namespaces")
+    def _namespaces(self) -> list[str]:
+        return [own_namespace()]
+
+    @default("agent_account")
+    def _agent_account(self) -> str:
+        return f"{own_namespace()}/gpulease-agent"
+
+    def pod_settings(self) -> PodSettings:
+        """Return what is said of all lease pods.
+
+        Raises:
+            GPULeaseError: ``bad_option``.
+        """
+        where = urlsplit(self.lease_service_url)
+        if where.scheme not in {"http", "https"} or not where.hostname:
+            raise bad_option(
+                "KubernetesSettings.lease_service_url",
+                self.lease_service_url,
+                "the address under which pods reach the service, such as "
+                "http://gpulease.jupyterhub:9980/services/gpulease/",
+            )
+        mirror_limit = size_option("KubernetesSettings.mirror_limit", self.mirror_limit)
+        return PodSettings(
+            service_url=f"{self.lease_service_url.rstrip('/')}/",
+            instance=self.instance,
+            image=self.image,
+            service_account=self.service_account,
+            priority_class=self.priority_class,
+            runtime_class=self.runtime_class,
+            home=self.home,
+            ports=self.ports,
+            # The planner bounds each stage of a start; the pod's own deadline must not be sooner.
+            start_max=PULL_MAX + _START_SLACK,
+            mirror_limit=mirror_limit,
+            park=self.park,
+            shared_memory=self.shared_memory,
+            token_seconds=self.token_seconds,
+            environment=tuple(sorted(self.environment.items())),
+        )
+
+    def all_namespaces(self, hubs: Sequence[FurtherHub]) -> tuple[str, ...]:
+        """Return where servers of the first hub run, and those of further ones."""
+        return (*self.namespaces, *(each for hub in hubs for each in hub.namespaces))
+
+    def provider(
+        self,
+        link: SupervisorLink,
+        classes: Callable[[], Sequence[GPUClass]],
+        images: Callable[[], Sequence[str]],
+        wake: Callable[[], None],
+        metrics: Metrics,
+        *,
+        elastic: Callable[[], bool] = lambda: False,
+        hubs: Sequence[FurtherHub] = (),
+    ) -> Provider:
+        """Return the provider, not opened yet.
+
+        Raises:
+            GPULeaseError: ``bad_option``; ``no_kubernetes`` where the package is not installed.
+        """
+        pod = self.pod_settings()
+        namespace, _, name = self.agent_account.partition("/")
+        if not namespace or not name:
+            raise bad_option(
+                "KubernetesSettings.agent_account", self.agent_account, "NAMESPACE/NAME"
+            )
+        try:
+            import kubernetes  # noqa: F401 (said here rather than at the first call)
+
+            from gpulease.providers.kubernetes.api.official import OfficialClient
+            from gpulease.providers.kubernetes.manifests.manifest import Settings
+            from gpulease.providers.kubernetes.provider import KubernetesProvider
+        except ImportError as error:
+            raise GPULeaseError(
+                "no_kubernetes",
+                f"Leases on Kubernetes need a package that is not installed: {error.name}.",
+                next_step="Install gpulease[kubernetes].",
+            ) from error
+        settings = Settings(
+            pod=pod,
+            namespaces=self.all_namespaces(hubs),
+            bind_timeout=self.bind_seconds,
+            attach_timeout=self.attach_seconds,
+            rate=self.pods_per_second,
+            agents=(namespace, name),
+            hubs={hub.name: hub.namespaces for hub in hubs},
+        )
+        client = OfficialClient(self.kubeconfig, self.context, observe=metrics.called)
+        return KubernetesProvider(
+            client, link, settings, classes=classes, images=images, elastic=elastic, wake=wake
+        )
+
+
+def own_namespace() -> str:
+    """Return the namespace of the pod that this process runs in, ``default`` outside of one."""
+    try:
+        return _NAMESPACE_FILE.read_text(encoding="ascii").strip() or "default"
+    except OSError:
+        return "default"
+
 
 log = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from gpulease import labels
-from gpulease.looking import keep_looking
+from gpulease.background import keep_looking
 from gpulease.policy.model import GPUClass
 from gpulease.providers.kubernetes.api.client import PODS, Client, ClientError, Manifest, plain
 from gpulease.providers.kubernetes.api.watch import key_of

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from gpulease import labels
-from gpulease.looking import keep_looking
+from gpulease.background import keep_looking
 from gpulease.policy.model import Lease
 from gpulease.providers.kubernetes.api.client import (
     NETWORK_POLICIES,

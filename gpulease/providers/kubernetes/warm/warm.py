@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from gpulease import labels
-from gpulease.kept_tasks import KeptTasks
+from gpulease.background import KeptTasks
 from gpulease.policy.capacity import ReadyPods
 from gpulease.policy.model import Device, GPUClass, Lease, LeaseState
 from gpulease.policy.pods import resource_of
