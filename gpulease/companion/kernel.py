@@ -43,7 +43,7 @@ from gpulease.sides.environment import take_mark
 from gpulease.sides.logs import keep_from_cells
 from gpulease.sides.versions import python_version, versions
 from gpulease.transfer.api import Away, TransferSettings
-from gpulease.transfer.switch.away import AwaySide
+from gpulease.transfer_next.choice import away_side
 
 _LOOK_SECONDS = 1.0
 #: Jupyter's, each with a port.
@@ -229,7 +229,7 @@ class Companion:
 
 def _away_side(shell: Any, park_limit: int) -> Away:
     settings = TransferSettings(park_limit=park_limit)
-    return AwaySide(shell.user_ns, hidden=frozenset(shell.user_ns_hidden), settings=settings)
+    return away_side(shell.user_ns, hidden=frozenset(shell.user_ns_hidden), settings=settings)
 
 
 def _application(order: dict[str, Any]) -> Any:

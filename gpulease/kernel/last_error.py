@@ -14,10 +14,10 @@ from typing import Any
 from gpulease.errors import GPULeaseError
 from gpulease.kernel.outputs import CARRIER
 from gpulease.kernel.remote_error import RemoteError
-from gpulease.transfer.values.state.last_error import current, frames_of
+from gpulease.sides.last_error import current, frames_of
 
 _ASKS = re.compile(r"(?<!\w)(?:last_(?:value|type|traceback|exc)|print_last|post_mortem|pm)(?!\w)")
-_MODULE = "gpulease.transfer.values.state.last_error"
+_MODULE = "gpulease.sides.last_error"
 _THERE = f"__import__({_MODULE!r}, fromlist=['remember'])"
 #: Some error, and not home's.
 _UNKNOWN: Any = object()

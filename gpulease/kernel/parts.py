@@ -97,9 +97,9 @@ class Parts(ABC):
     def home(self) -> Home:
         """The transfer side of this kernel."""
         if self._home is None:
-            from gpulease.transfer.switch.home import HomeSide
+            from gpulease.transfer_next.choice import home_side
 
-            self._home = HomeSide(
+            self._home = home_side(
                 self.shell.user_ns,
                 hidden=self._hidden,
                 state=self._state,

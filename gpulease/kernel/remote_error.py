@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-from gpulease.transfer.values.state.last_error import Frame, remember
+from gpulease.sides.last_error import Frame, remember
 
 
 class RemoteError:

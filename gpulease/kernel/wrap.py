@@ -23,7 +23,7 @@ from gpulease.kernel.nogpu import is_about_no_gpu, no_gpu_here
 from gpulease.kernel.person import on_main_thread, typed_by_person
 from gpulease.kernel.remote_error import RemoteError, remember_original, was_shown
 from gpulease.kernel.route import Route, Side, route
-from gpulease.transfer.values.state.last_error import current
+from gpulease.sides.last_error import current
 
 _SHIM = "__import__('gpulease.kernel', fromlist=['perform']).perform({})"
 TICK_SECONDS = 0.1

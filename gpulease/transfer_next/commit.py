@@ -26,8 +26,10 @@ def apply(staged: Staged, roots: Roots, pins: Mapping[str, Any]) -> None:
         for pin, content in staged.contents.items():
             if not in_place.fill(pins[pin], content, undo):
                 raise StageError(
-                    f"a {type(pins[pin]).__name__} that is held here cannot be updated"
-                )
+                    f"a {type(pins[pin]).__name__} that is held here cannot be updated",
+                    [r for each in staged.parcel.components if pin in each.filled
+                     for r in each.roots],
+                )  # fmt: skip
         for array in staged.locked:
             array.flags.writeable = False
         _bind(staged, roots)

@@ -18,6 +18,9 @@ class Away:
     reason: str
     #: Whether it can come when a cell needs it; else it stays where it is.
     can_come: bool
+    type_name: str = ""
+    #: Bytes of its component, None where it cannot be packed.
+    size: int | None = None
 
 
 @dataclass
@@ -65,7 +68,7 @@ class Parcel:
 
 
 class Engine(Protocol):
-    """One side's namespace; at most ten functions."""
+    """One side's namespace."""
 
     def names(self) -> list[str]:
         """Return the person's names here, in their order, and those of results (``Out[3]``)."""
@@ -76,8 +79,13 @@ class Engine(Protocol):
     def changed(self) -> list[frozenset[str]]:
         """Return the roots of each component that the other side lacks as it is here."""
 
-    def pack(self, needed: Collection[str] | None = None, *, hand_over: bool = True) -> Parcel:
-        """Pack what changed, or what ``needed`` leads to; nothing is different afterwards."""
+    def pack(
+        self, needed: Collection[str] | None = None, *, hand_over: bool = True, small: int = 0
+    ) -> Parcel:
+        """Pack what changed, or what ``needed`` leads to; nothing is different afterwards.
+
+        Of what changed, components of ``small`` bytes and fewer travel without being needed.
+        """
 
     def acknowledge(self, parcel: Parcel) -> None:
         """The other side has committed what ``pack`` gave."""
@@ -97,6 +105,19 @@ class Engine(Protocol):
     def forget_peer(self) -> None:
         """The other side is new and holds nothing."""
 
+    def expect(self, away: Mapping[str, Away]) -> None:
+        """The other side has these, though nothing came from it yet."""
+
+    def doubt(self, parcel: Parcel) -> None:
+        """Nobody knows whether the other side has committed what ``pack`` gave."""
+
 
 class StageError(Exception):
-    """A parcel cannot be loaded here; the text names the variables."""
+    """A parcel cannot be loaded here; the text names the variables.
+
+    ``roots``: of the component that it is about, where it is about one.
+    """
+
+    def __init__(self, text: str, roots: Collection[str] = ()) -> None:
+        super().__init__(text)
+        self.roots = frozenset(roots)

@@ -221,7 +221,7 @@ def _load_component(component: PackedComponent, here: Here, staged: Staged) -> N
                 staged.values.pop(root, None)
             raise _LacksError(lack) from error
         names = ", ".join(component.names) or "a class"
-        raise StageError(f"{names}: {_what_failed(error)}") from error
+        raise StageError(f"{names}: {_what_failed(error)}", component.roots) from error
     for index, pin in component.held:
         staged.counterparts[pin] = memo[index] if index >= 0 else unpickler.deep[-1 - index]
 

@@ -3,32 +3,43 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+import types
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
-from gpulease.transfer.values.names.variables import is_of_compiled_code
+from gpulease.transfer.values.names.variables import is_of_compiled_code, user_names
 
 _RESULT = re.compile(r"Out\[(\d+)\]")
 #: What a cell may write to get at any result.
 _LEADS_TO_RESULTS = re.compile(r"Out|_oh|_{1,3}|_\d+")
 
+_DUNDER = re.compile(r"__.*__")
+#: What Python and IPython put into a module; other names like these are typed by a person.
+_OF_A_MODULE = frozenset(vars(types.ModuleType(""))) | {
+    "__builtins__", "__builtin__", "__file__", "__cached__", "__session__",
+}  # fmt: skip
+
+#: Names that are not the person's, or what gives them now.
+Hidden = Collection[str] | Callable[[], Collection[str]]
+
 
 class Roots:
     """Values by name, in the notebook's order; a result's name is ``Out[3]``."""
 
-    def __init__(self, namespace: dict[str, Any], hidden: Collection[str],
+    def __init__(self, namespace: dict[str, Any], hidden: Hidden,
                  results: dict[int, Any]) -> None:  # fmt: skip
         self._namespace = namespace
-        self._hidden = frozenset(hidden)
+        self._hidden = hidden
         self._results = results
 
     def values(self) -> dict[str, Any]:
         """Return all values by name."""
-        space = self._namespace.items()
+        hidden = self._hidden() if callable(self._hidden) else self._hidden
+        users = set(user_names(self._namespace, hidden))
         found = {
             name: value
-            for name, value in space
-            if name not in self._hidden and not is_of_compiled_code(name)
+            for name, value in list(self._namespace.items())
+            if name in users or (_DUNDER.fullmatch(name) and _is_typed(name, hidden))
         }
         return found | {f"Out[{number}]": value for number, value in self._results.items()}
 
@@ -73,6 +84,11 @@ class Roots:
         self._namespace.update(names)
         self._results.clear()
         self._results.update(results)
+
+
+def _is_typed(name: str, hidden: Collection[str]) -> bool:
+    """Say whether a person has given a name like ``__version__``."""
+    return name not in hidden and name not in _OF_A_MODULE and not is_of_compiled_code(name)
 
 
 def meant(names: Iterable[str], known: Iterable[str]) -> set[str]:

@@ -13,12 +13,13 @@ from typing import Any
 
 from gpulease.transfer.references import references
 from gpulease.transfer.values.names import path
+from gpulease.transfer.values.stays import stayed
 
 from . import classes, commit, holders, in_place, loader, state
 from .engine import Away, PackedComponent, Parcel
 from .loader import Staged
 from .pickler import Met, Pickler
-from .roots import Roots, meant
+from .roots import Hidden, Roots, meant
 from .survey import Component, Survey
 from .tables import Counterparts
 
@@ -38,13 +39,14 @@ class Sealed:
 class Side:
     """The second engine (see ``engine.Engine``); not thread safe."""
 
-    def __init__(self, label: str, namespace: dict[str, Any], hidden: Collection[str] = (),
+    def __init__(self, label: str, namespace: dict[str, Any], hidden: Hidden = (),
                  results: dict[int, Any] | None = None) -> None:  # fmt: skip
         self.label = label
         self.ns = namespace
         self._roots = Roots(namespace, hidden, {} if results is None else results)
         self._classes = Counterparts()
         self._others = Counterparts()
+        self._stays = Counterparts()
         #: What this side cannot open: it goes to the next peer as it came.
         self._sealed: dict[frozenset[str], Sealed] = {}
         self.forget_peer()
@@ -52,6 +54,7 @@ class Side:
     def forget_peer(self) -> None:
         """The other side is new and holds nothing."""
         token = secrets.token_hex(4)
+        stayed.let_go([each for each in self._stays.values() if type(each) is stayed.Stayed])
         self._stays = Counterparts(prefix=self.label + token, keeps=True)
         #: What both sides have: digest by roots.
         self._base: dict[frozenset[str], bytes] = {}
@@ -74,11 +77,13 @@ class Side:
 
     def away(self) -> Mapping[str, Away]:
         """Return the names that are not bound here, and why."""
+        for name in [name for name in self._away if name in self.ns]:
+            del self._away[name]  # bound here again: this one counts
         return self._away
 
     def lacking(self, names: Collection[str]) -> set[str]:
         """Return which of the names that these lead to are not bound here ("*": all of them)."""
-        if not self._away:
+        if not self.away():
             return set()
         if "*" in names:
             return set(self._away)
@@ -100,6 +105,15 @@ class Side:
             survey = self._survey()
             return [_plain(each.roots) for each in survey.components if self._differs(each)]
 
+    def staying(self) -> set[str]:
+        """Return the names whose value, as the last look has found, cannot leave this side."""
+        kept = {id(each) for each in self._stays.values() if type(each) is not stayed.Stayed}
+        return {name for name, value in self._roots.values().items() if id(value) in kept}
+
+    def agreed(self) -> Collection[frozenset[str]]:
+        """Return the roots of each component that both sides have."""
+        return self._base.keys()
+
     def _known(self) -> dict[str, Any]:
         builtins = self.ns.get("__builtins__", __builtins__)
         builtins = builtins if isinstance(builtins, dict) else vars(builtins)
@@ -120,19 +134,20 @@ class Side:
 
     # ---- going
 
-    def pack(self, needed: Collection[str] | None = None, *, hand_over: bool = True) -> Parcel:
-        """Pack what changed, or what ``needed`` leads to."""
+    def pack(
+        self, needed: Collection[str] | None = None, *, hand_over: bool = True, small: int = 0
+    ) -> Parcel:
+        """Pack what changed, or what ``needed`` leads to, and what is ``small``."""
         with _collector_waits():
-            for name in self._away.keys() & self._roots.values().keys():
-                del self._away[name]  # bound here again: this one counts
+            self.away()
             for key in [key for key, each in self._sealed.items() if not self._is_away(each)]:
                 del self._sealed[key]
             survey = self._survey()
             held = self._held(survey)
-            return self._pack(survey, held, needed, hand_over)
+            return self._pack(survey, held, needed, hand_over, small)
 
     def _pack(self, survey: Survey, held: dict[frozenset[str], list[Any]],
-              needed: Collection[str] | None, hand_over: bool) -> Parcel:  # fmt: skip
+              needed: Collection[str] | None, hand_over: bool, small: int) -> Parcel:  # fmt: skip
         names = self.names()
         wanted = None if needed is None else _closure(survey.components, meant(needed, names))
         parcel = Parcel(
@@ -146,11 +161,15 @@ class Side:
             key = _plain(component.roots)
             reason = refused.get(component.roots)
             if reason is not None:
-                parcel.away.update(dict.fromkeys(component.names, Away(reason, False)))
+                parcel.away.update(self._stay(component, reason, can_come=False))
                 continue
             objects = [obj for obj in held[component.roots] if in_place.can_be_filled(obj)]
             fresh = [obj for obj in objects if id(obj) not in pin_of]
-            is_wanted = wanted is None or component.roots in wanted
+            is_wanted = (
+                wanted is None
+                or component.roots in wanted
+                or (hand_over and component.nbytes <= small)
+            )
             if self._base.get(key) == component.digest and not fresh:
                 parcel.digests[key] = component.digest
             elif is_wanted:
@@ -168,13 +187,19 @@ class Side:
                 parcel.classes[key] = component.classes
                 met |= component.classes | {r[2:] for r in component.roots if r[0] == "c"}
             else:
-                parcel.away.update(
-                    dict.fromkeys(component.names, Away("it is not needed yet", True))
-                )
+                parcel.away.update(self._stay(component, "it is not needed yet", can_come=True))
         self._pack_sealed(parcel, met)
         parcel.shells = self._shells(survey.met, met)
         parcel.pins = frozenset(self._pins)
         return parcel
+
+    def _stay(self, component: Component, reason: str, *, can_come: bool) -> dict[str, Away]:
+        values = self._roots.values()
+        size = None if component.error else component.nbytes
+        return {
+            name: Away(reason, can_come, type(values.get(name)).__name__, size)
+            for name in component.names
+        }
 
     def _is_away(self, sealed: Sealed) -> bool:
         return any(name in self._away for name in sealed.packed.names)
@@ -248,7 +273,18 @@ class Side:
         else:
             self._base = dict(parcel.digests)
 
+    def doubt(self, parcel: Parcel) -> None:
+        """Nobody knows whether the other side has committed what ``pack`` gave."""
+        for component in parcel.components:
+            self._base.pop(_plain(frozenset(component.roots)), None)
+        if parcel.names is not None:
+            self._base = {key: each for key, each in self._base.items() if key in parcel.digests}
+
     # ---- coming
+
+    def expect(self, away: Mapping[str, Away]) -> None:
+        """The other side has these, though nothing came from it yet."""
+        self._away.update(away)
 
     def stage(self, parcel: Parcel) -> Staged:
         """Load a parcel beside what is here."""

@@ -1,13 +1,13 @@
-"""The other process of the harness: an AwaySide over `__main__`, told what to do."""
+"""The other process of the harness: an away side over `__main__`, told what to do."""
 
 import os
 import traceback
 
 from gpulease.transfer.api import TransferSettings
-from gpulease.transfer.switch.away import AwaySide
 from gpulease.transfer.values.landing import commit
 from gpulease.transfer.values.landing.staging import Staging
 from gpulease.transfer.values.side import Side
+from gpulease.transfer_next.choice import away_side
 
 
 def run(space, source):
@@ -71,7 +71,8 @@ def main(space, talk):
     hidden = set(space)
     faults = Faults()
     first = talk.hear()
-    away = AwaySide(space, hidden=hidden, settings=TransferSettings(**first["settings"]))
+    os.environ["GPULEASE_ENGINE"] = first["engine"]  # this process has that of an earlier test
+    away = away_side(space, hidden=hidden, settings=TransferSettings(**first["settings"]))
     endpoint = away.start(first["client_key"], host="127.0.0.1")
     talk.tell({"address": endpoint.address, "server_key": endpoint.server_key})
     while (order := talk.hear())["op"] != "end":

@@ -380,7 +380,7 @@ class AwaySide:
     def _import(self, message: Message) -> None:
         with self._lock, suppress(AbandonedError):  # a cell that starts waits for one package
             self._must_be_idle()
-            import_ahead(self.side, message.body["names"], self._check(message))
+            import_ahead(self.side.state, message.body["names"], self._check(message))
         self._home.reply(message, {})
 
     def _away_names(self) -> list[str]:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 
 from gpulease.transfer.libraries import library
 from gpulease.transfer.values.hushed import import_quietly
-from gpulease.transfer.values.side import Side
+from gpulease.transfer.values.state.process_state import ProcessState
 
 from . import memory
 from .peer import Peer
@@ -55,12 +55,11 @@ class ImportsAhead:
             wire.request("import", {"names": new})
 
 
-def import_ahead(side: Side, names: Iterable[str], check: Callable[[], None]) -> None:
+def import_ahead(state: ProcessState, names: Iterable[str], check: Callable[[], None]) -> None:
     """Import packages here, one after the other, while ``check`` raises nothing.
 
     No state of the process is the notebook's for that: torch brings a generator of its own.
     """
-    state = side.state
     if state.is_agreed and state.capture():
         return
     for name in names:

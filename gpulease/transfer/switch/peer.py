@@ -7,6 +7,7 @@ nothing of names or versions.
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import Any
 
 from gpulease.channel.keys import Endpoint, KeyPair
@@ -57,6 +58,7 @@ class Peer:
         self,
         kind: str,
         body: dict[str, Any],
+        blobs: Sequence[Any] = (),
         *,
         seconds: float | None = None,
         progress: Progress | None = None,
@@ -64,7 +66,7 @@ class Peer:
         """Return the reply to a request; raises its refusal, or ``companion_gone``."""
         wire = self.need()
         show = (lambda done, total: progress("", done, total)) if progress is not None else None
-        pending = wire.request(kind, body, (), show)
+        pending = wire.request(kind, body, blobs, show)
         try:
             reply = pending.wait(seconds)
         except KeyboardInterrupt:

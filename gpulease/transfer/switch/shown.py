@@ -9,7 +9,7 @@ from collections.abc import Collection
 from traceback import walk_tb
 from typing import Any
 
-from gpulease.transfer.values.state.last_error import current
+from gpulease.sides.last_error import current
 
 #: More containers of results are not looked into.
 LIMIT = 20_000

@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from gpulease.sides import last_error
 from gpulease.transfer.api import Note
 from gpulease.transfer.libraries import library
 from gpulease.transfer.looks import is_a
@@ -25,7 +26,6 @@ from gpulease.transfer.values.groups import ATOMIC
 from gpulease.transfer.values.kinds.caches import LRU_CACHE
 from gpulease.transfer.values.kinds.faces import show_the_same
 from gpulease.transfer.values.kinds.imported import Imported
-from gpulease.transfer.values.state import last_error
 
 from .our_tables import references_of_ours
 from .shown import own_results

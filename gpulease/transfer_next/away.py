@@ -1,0 +1,257 @@
+"""The companion's half: serves home's requests on a thread of its own, between the cells."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import secrets
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import astuple
+from typing import Any
+
+from gpulease.channel.keys import Endpoint
+from gpulease.errors import GPULeaseError
+from gpulease.sides.last_error import last_error
+from gpulease.transfer.api import LAST_ERROR, DrainReport, Place, TransferSettings, VariableStatus
+from gpulease.transfer.switch.imports import import_ahead
+from gpulease.transfer.switch.messages import abandoned, internal
+from gpulease.transfer.switch.threads import UserThreads
+from gpulease.transfer.values.groups import AbandonedError
+from gpulease.transfer.values.state.process_state import ProcessState
+from gpulease.wire.connection import Wire
+from gpulease.wire.message import Message
+
+from . import parking, shipping
+from .engine import Parcel, StageError
+from .roots import Hidden
+from .side import Side
+
+log = logging.getLogger(__name__)
+
+
+class AwaySide:
+    """See ``gpulease.transfer.api.Away``."""
+
+    def __init__(
+        self,
+        namespace: dict[str, Any],
+        *,
+        hidden: Hidden = (),
+        settings: TransferSettings | None = None,
+    ) -> None:
+        self.settings = settings or TransferSettings()
+        self.session = secrets.token_hex(8)
+        self._results: dict[int, Any] = {}
+        self.side = Side("a", namespace, hidden, self._results)
+        self.state = ProcessState()
+        self._threads = UserThreads(namespace)
+        self._idle = threading.Condition(threading.RLock())
+        self._running = 0
+        self._requests: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
+        self._cancelled: set[int] = set()
+        #: What was packed last and is not acknowledged.
+        self._packed: tuple[str, Parcel, bytes] | None = None
+        self._wire: Wire | None = None
+        self._worker = threading.Thread(target=self._work, name="gpulease-transfer", daemon=True)
+        self._handlers: dict[str, Callable[[Message], tuple[dict[str, Any], list[Any]]]] = {
+            "hello": self._hello, "take": self._take, "pack": self._pack, "ack": self._ack,
+            "lacking": self._lacking, "result": self._result, "drop": self._drop,
+            "unpark": self._unpark, "import": self._import,
+        }  # fmt: skip
+
+    # ---- called by the companion's kernel
+
+    def start(
+        self, client_key: str, *, host: str = "127.0.0.1", port: int = 0,
+        bulk_port: int | None = None,
+    ) -> Endpoint:  # fmt: skip
+        """Listen for the home kernel that proves ``client_key``; port 0: any."""
+        self._wire = Wire(self._enqueue)
+        endpoint = self._wire.listen(client_key, host, port, bulk_port)
+        self._worker.start()
+        return endpoint
+
+    def cell_started(self, source: str) -> None:
+        """Nothing of the namespace is read until the cell has ended."""
+        with self._idle:
+            self._running += 1
+            if self._wire is not None:
+                self._wire.withdraw()
+            self.state.settle()
+            self.state.cell_begins(source, self.side.ns)
+
+    def expect(self, said: Mapping[str, Any]) -> None:
+        """Home asks when the cell has ended."""
+
+    def cell_ended(self, execution_count: int | None, result: Any) -> int | None:
+        """Keep what the cell came to."""
+        with self._idle:
+            self.state.cell_ended()
+            self.state.look()
+            self._running = max(0, self._running - 1)
+            if execution_count is not None and result is not None:
+                self._keep(execution_count, result)
+            if not self._running:
+                self._idle.notify_all()
+        return None
+
+    def _keep(self, count: int, result: Any) -> None:
+        kept = self._results
+        if len(kept) >= self.settings.results:
+            for old in sorted(kept)[: max(2, len(kept) // 5)]:
+                del kept[old]
+        kept[count] = result
+
+    def explain_error(self, error: BaseException) -> str:  # noqa: ARG002
+        """Say nothing: which variables have the device's memory is not known here yet."""
+        return ""
+
+    def thread_ids(self) -> frozenset[int]:
+        """Return native ids of the transfer's own threads."""
+        threads = [self._worker, *(self._wire.threads if self._wire is not None else [])]
+        return frozenset(each.native_id for each in threads if each.native_id is not None)
+
+    def park(
+        self,
+        path: str,
+        seconds: float,  # noqa: ARG002 - all is packed in one pass
+        limit: int | None = None,
+    ) -> DrainReport:
+        """Write what home has not got to ``path``."""
+        with self._idle:
+            parked, refused = parking.write(self.side, path, limit)
+        blockers = tuple(
+            VariableStatus(name, "", Place.LOST, None, False, why) for name, why in refused.items()
+        )
+        return DrainReport(not blockers, blockers, parked=len(parked))
+
+    def close(self) -> None:
+        """End the threads."""
+        self._requests.put(None)
+        if self._wire is not None:
+            self._wire.close()
+
+    # ---- the wire's thread
+
+    def _enqueue(self, message: Message) -> None:
+        if message.kind == "cancel":
+            self._cancelled.add(int(message.body["number"]))
+        else:
+            self._requests.put(message)
+
+    # ---- the worker's thread
+
+    def _work(self) -> None:
+        while self._handle(self._requests.get()):
+            pass  # no message is kept here: its memory may be a value's that the user deletes
+
+    def _handle(self, message: Message | None) -> bool:
+        if message is None:
+            return False
+        wire = self._wire
+        assert wire is not None
+        try:
+            with self._idle:
+                body, blobs = self._answer(message)
+                wire.reply(message, body, blobs)
+        except GPULeaseError as error:
+            wire.refuse(message, error)
+        except StageError as error:
+            wire.refuse(message, GPULeaseError("cannot_move", f"{error}."))
+        except Exception:  # a value's own code may raise anything, and home must not wait for ever
+            reference = secrets.token_hex(4)
+            log.exception("transfer request %s failed (reference %s)", message.kind, reference)
+            wire.refuse(message, internal(reference))
+        return True
+
+    def _answer(self, message: Message) -> tuple[dict[str, Any], list[Any]]:
+        if message.number in self._cancelled:
+            self._cancelled.discard(message.number)
+            raise abandoned()
+        if self._running and message.kind in {"pack", "lacking", "result", "unpark", "import"}:
+            raise abandoned()
+        while self._running:
+            self._idle.wait()
+        return self._handlers[message.kind](message)
+
+    def _hello(self, _message: Message) -> tuple[dict[str, Any], list[Any]]:
+        self.side.forget_peer()
+        self.state.forget_peer()
+        self._packed = None
+        self._cancelled.clear()  # another wire counts its messages from one
+        return {"session": self.session, "park_limit": self.settings.park_limit}, []
+
+    def _take(self, message: Message) -> tuple[dict[str, Any], list[Any]]:
+        parcel, state = shipping.decode(message.blobs)
+        self._packed = None
+        self.state.prepare(state)
+        untaken = shipping.take(self.side, parcel)
+        if state:
+            self.state.apply(state)
+        away = {name: astuple(each) for name, each in self.side.away().items()}
+        return {"away": away, "untaken": sorted(untaken)}, []
+
+    def _pack(self, message: Message) -> tuple[dict[str, Any], list[Any]]:
+        body = message.body
+        parcel = self.side.pack(body["needed"], hand_over=body["hand_over"], small=body["small"])
+        state = self.state.capture() if body["hand_over"] else b""
+        return self._offer(parcel, state)
+
+    def _offer(self, parcel: Parcel, state: bytes) -> tuple[dict[str, Any], list[Any]]:
+        number = secrets.token_hex(8)
+        blobs = shipping.encode(parcel, state)
+        for component in parcel.components:  # the wire has them as long as it needs them
+            component.stream, component.buffers = b"", []
+        self._packed = number, parcel, state
+        return {"number": number, "threads": bool(self._threads.alive())}, blobs
+
+    def _ack(self, message: Message) -> tuple[dict[str, Any], list[Any]]:
+        if self._packed is not None and self._packed[0] == message.body["number"]:
+            _, parcel, state = self._packed
+            shipping.forget(parcel, message.body["untaken"])
+            self.side.acknowledge(parcel)
+            if state:
+                self.state.agreed(state)
+            self._packed = None
+        return {}, []
+
+    def _lacking(self, message: Message) -> tuple[dict[str, Any], list[Any]]:
+        return {"names": sorted(self.side.lacking(message.body["names"]))}, []
+
+    def _result(self, message: Message) -> tuple[dict[str, Any], list[Any]]:
+        """Pack a result that home has not got, or the last error."""
+        count = int(message.body["cell"])
+        if count == LAST_ERROR:
+            ns = self.side.ns
+            error = last_error({name: ns[name] for name in self.side.names() if name in ns})
+            if error is not None:
+                self._results[count] = error
+        if count not in self._results:
+            return {"known": False}, []
+        name = f"Out[{count}]"
+        try:
+            parcel = self.side.pack({name}, hand_over=False)
+        finally:
+            self._results.pop(LAST_ERROR, None)
+        body, blobs = self._offer(parcel, b"")
+        return {**body, "known": True}, blobs
+
+    def _drop(self, message: Message) -> tuple[dict[str, Any], list[Any]]:
+        for name in message.body["names"]:
+            self.side.ns.pop(name, None)
+        return {}, []
+
+    def _unpark(self, message: Message) -> tuple[dict[str, Any], list[Any]]:
+        away, failed = parking.read(self.side, message.body["path"])
+        return {"away": {name: astuple(each) for name, each in away.items()}, "failed": failed}, []
+
+    def _import(self, message: Message) -> tuple[dict[str, Any], list[Any]]:
+        def check() -> None:
+            if message.number in self._cancelled:
+                raise AbandonedError
+
+        with suppress(AbandonedError):
+            import_ahead(self.state, message.body["names"], check)
+        return {}, []

@@ -1,0 +1,114 @@
+"""What one side sends and brings, with what has to hold on both before and after."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from typing import Any
+
+from gpulease.errors import GPULeaseError
+from gpulease.transfer.api import Progress
+from gpulease.transfer.switch.peer import Peer
+from gpulease.transfer.values.state.process_state import ProcessState
+from gpulease.wire.message import Message
+
+from . import shipping
+from .engine import Away, StageError
+from .missing import Missing
+from .side import Side
+
+Brought = tuple[tuple[str, ...], int]  # names, bytes
+
+
+class Exchange:
+    """Home's; one exchange with the companion at a time (``_exchange``)."""
+
+    def __init__(self, side: Side, state: ProcessState, peer: Peer, small: int) -> None:
+        self.side = side
+        self.state = state
+        self.peer = peer
+        self._missing = Missing(side)
+        self._small = small
+        #: A drain has it on another thread.
+        self._exchange = threading.RLock()
+        self._arrived: list[Message] = []
+        #: What of home's is not bound on the GPU.
+        self._there: dict[str, Away] = {}
+        self._dirty = True
+        #: Home's code ran, or may have, since the companion became the owner.
+        self._beside = False
+        self._runs_there = False
+        self._cell = 0
+
+    def _send(
+        self, needed: Collection[str] | None, progress: Progress | None, *, hand_over: bool
+    ) -> Brought:
+        parcel = self.side.pack(needed, hand_over=hand_over, small=self._small)
+        state = self.state.capture() if hand_over else b""
+        blobs = shipping.encode(parcel, state)
+        size = shipping.size(blobs)
+        try:
+            reply = self.peer.ask("take", {}, blobs, progress=progress)
+        except BaseException:
+            self.side.doubt(parcel)
+            self._dirty = True
+            raise
+        shipping.forget(parcel, reply.body["untaken"])
+        self.side.acknowledge(parcel)
+        if state:
+            self.state.agreed(state)
+        self._there = away_of(reply.body["away"])
+        return tuple(name for each in parcel.components for name in each.names), size
+
+    def _bring(
+        self, needed: Collection[str] | None, progress: Progress | None, *, hand_over: bool
+    ) -> Brought:
+        message = self._ask(needed, progress, hand_over=hand_over)
+        return self._take(message), shipping.size(message.blobs)
+
+    def _ask(
+        self, needed: Collection[str] | None, progress: Progress | None, *, hand_over: bool,
+        seconds: float | None = None,
+    ) -> Message:  # fmt: skip
+        body = {
+            "needed": None if needed is None else sorted(needed),
+            "hand_over": hand_over, "small": self._small,
+        }  # fmt: skip
+        return self.peer.ask("pack", body, seconds=seconds, progress=progress)
+
+    def _take(self, message: Message) -> tuple[str, ...]:
+        """Commit what came (main thread)."""
+        parcel, state = shipping.decode(message.blobs)
+        before = dict(self.side.ns)
+        untaken = {"n:" + name for name in self._missing.conflicts}
+        shipping.leave_out(parcel, untaken, "it is in conflict")
+        if self._beside and parcel.names is not None:
+            untaken |= self._missing.part(parcel, self.side.changed())
+        self.state.prepare(state)
+        try:
+            untaken |= shipping.take(self.side, parcel)
+        except StageError as error:
+            raise GPULeaseError("cannot_move", f"{error}.") from error
+        if state:
+            self.state.apply(state)
+        self._runs_there = bool(message.body["threads"])
+        self._missing.committed(before, self._cell)
+        said = {"number": message.body["number"], "untaken": sorted(untaken)}
+        wire = self.peer.wire
+        if wire is not None and not wire.broken:
+            with suppress(GPULeaseError):  # it is gone: what came is here
+                wire.request("ack", said)
+        return tuple(name for each in parcel.components for name in each.names)
+
+    def commit_pending(self) -> bool:
+        """Commit what a drain received (main thread, between cells)."""
+        found = bool(self._arrived)
+        while self._arrived:
+            self._take(self._arrived.pop(0))
+        return found
+
+
+def away_of(said: Mapping[str, Any]) -> dict[str, Away]:
+    """Return what the companion says of names that are not bound there."""
+    return {name: Away(*each) for name, each in said.items()}

@@ -1,0 +1,383 @@
+"""The home kernel's half: who owns the namespace, and what each cell needs."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+from gpulease.channel.keys import Endpoint, KeyPair
+from gpulease.errors import GPULeaseError
+from gpulease.transfer.api import (
+    LAST_ERROR,
+    DrainReport,
+    Note,
+    Place,
+    Progress,
+    SwitchReport,
+    TransferSettings,
+    VariableStatus,
+)
+from gpulease.transfer.switch import memory
+from gpulease.transfer.switch.bare import without_frames
+from gpulease.transfer.switch.imports import ImportsAhead
+from gpulease.transfer.switch.messages import cannot_move, stayed_note, thread_notes
+from gpulease.transfer.switch.origins import Origins
+from gpulease.transfer.switch.peer import Peer
+from gpulease.transfer.switch.threads import UserThreads
+from gpulease.transfer.values.names.analysis import SUBCLASSES, Use, cell_use
+from gpulease.transfer.values.state.process_state import ProcessState
+
+from . import shipping
+from .engine import Away
+from .exchange import Brought, Exchange, away_of
+from .missing import conflict_note
+from .roots import Hidden
+from .side import Side
+
+
+class HomeSide(Exchange):
+    """See ``gpulease.transfer.api.Home``."""
+
+    def __init__(
+        self,
+        namespace: dict[str, Any],
+        *,
+        hidden: Hidden = (),
+        settings: TransferSettings | None = None,
+        state: ProcessState | None = None,
+        available: memory.Available = memory.available,
+        on_staged: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.settings = settings or TransferSettings()
+        self._results: dict[int, Any] = {}
+        side = Side("h", namespace, hidden, self._results)
+        peer = Peer(self.settings.memory_margin, available)
+        super().__init__(side, state or ProcessState(), peer, self.settings.small_bytes)
+        self.owner = Place.HOME
+        self._threads = UserThreads(namespace)
+        self._imports = ImportsAhead(self.peer)
+        self._origins = Origins(namespace)
+        self._on_staged = on_staged
+        self._use: Use | None = None
+        self._last_use = Use()
+        self._session = ""
+
+    # ---- connection
+
+    def connect(self, endpoint: Endpoint, keys: KeyPair, *, parked: str = "") -> Sequence[Note]:
+        """Connect to a companion; ``parked`` names the file that an earlier one left."""
+        self.peer.close()
+        self.peer.open(endpoint, keys)
+        try:
+            session = str(self.peer.ask("hello", {"known": False}, seconds=30).body["session"])
+            known = dict(self.side.away()) if session == self._session else {}
+            self.side.forget_peer()
+            self.state.forget_peer()
+            self.side.expect(known)
+            if session != self._session:
+                self.owner = Place.HOME
+            self._session, self._dirty = session, True
+            found: dict[str, Away] = {}
+            failed: dict[str, str] = {}
+            if parked:
+                said = self.peer.ask("unpark", {"path": parked}).body
+                found, failed = away_of(said["away"]), said["failed"]
+            notes = self._missing.unparked(found, failed)
+        except BaseException:
+            self.peer.close()
+            raise
+        self._imports.connected()
+        return notes
+
+    def disconnect(
+        self, *, died: bool, cell: str = "", lost: Collection[str] = ()
+    ) -> Sequence[Note]:
+        """Forget the companion; with ``died`` what is newer there becomes *lost*."""
+        self.peer.close()
+        self.commit_pending()  # what was received before is home's
+        gone = {n: each for n, each in self.side.away().items() if not n.startswith("Out[")}
+        self.side.forget_peer()
+        self.state.forget_peer()
+        gone = {name: each for name, each in gone.items() if name not in self.side.away()}
+        self._session, self.owner, self._dirty = "", Place.HOME, True
+        running, self._use = self._use, None
+        if died:
+            return self._missing.died(gone, running, cell or str(self._cell + 1))
+        return self._missing.left(gone, lost)
+
+    @property
+    def connected(self) -> bool:
+        """Whether a companion is reachable."""
+        return self.peer.connected
+
+    # ---- a GPU cell
+
+    @without_frames
+    def before_gpu_cell(self, source: str, *, progress: Progress | None = None) -> SwitchReport:
+        """Make the companion the owner; raises ``cannot_move`` for what the cell cannot get."""
+        self.peer.need()
+        started = time.monotonic()
+        with self._exchange:
+            self.commit_pending()
+            use = cell_use(source)
+            self._missing.let_delete(use.deletes - self.side.away().keys())
+            self._missing.check(use.strict)
+            running = self._threads.running()
+            moved: tuple[str, ...] = ()
+            size = 0
+            if self.owner is Place.HOME or self._dirty or running:
+                moved, size = self._send(_needed(use), progress, hand_over=True)
+            names, more = self._send_lacking(use, progress)
+            self.owner, self._dirty, self._beside = Place.GPU, False, bool(running)
+            self._refuse_stayed(use)
+        self._use = self._last_use = use
+        notes = tuple(thread_notes(running))
+        return SwitchReport(moved + names, size + more, time.monotonic() - started, notes)
+
+    def _send_lacking(self, use: Use, progress: Progress | None) -> Brought:
+        """Send what the cell's functions lead to, of what was not needed until now."""
+        moved: tuple[str, ...] = ()
+        size = 0
+        tried: set[str] = set()
+        while any(each.can_come for name, each in self._there.items() if name not in tried):
+            said = self.peer.ask("lacking", {"names": sorted(_touched(use))}).body["names"]
+            coming = {name for name in said if self._there[name].can_come} - tried
+            if not coming:
+                break
+            tried |= coming
+            names, more = self._send(coming, progress, hand_over=False)
+            moved, size = moved + names, size + more
+        return moved, size
+
+    def _refuse_stayed(self, use: Use) -> None:
+        for name in sorted(use.strict & self._there.keys() & self.side.ns.keys()):
+            raise cannot_move(name, self._there[name].reason, Place.HOME)
+
+    def expect_gpu_cell(self) -> dict[str, Any]:
+        """Return what travels with the cell: nothing, the changes are asked for when it ended."""
+        return {}
+
+    @without_frames
+    def after_gpu_cell(
+        self,
+        execution_count: int,
+        nothing_new: int | None = None,  # noqa: ARG002 - never said
+    ) -> SwitchReport:
+        """Bring what is small, and unbind what changed and is not here."""
+        started = time.monotonic()
+        self._cell = execution_count
+        running = self._threads.running()
+        self._beside = self._beside or bool(running)
+        before = set(self._missing.conflicts)
+        with self._exchange:
+            self.peer.need()
+            moved, size = self._bring([], None, hand_over=True)
+        self._use = None  # until here a death loses what the cell changed
+        conflicts = sorted(self._missing.conflicts.keys() - before)
+        notes = (*thread_notes(running), *map(conflict_note, conflicts))
+        return SwitchReport(moved, size, time.monotonic() - started, notes)
+
+    # ---- a home cell
+
+    @without_frames
+    def before_home_cell(self, source: str, *, progress: Progress | None = None) -> SwitchReport:
+        """Make home the owner and bring what the cell may read; raises what it cannot get."""
+        started = time.monotonic()
+        with self._exchange:
+            self.commit_pending()
+            use = cell_use(source)
+            missing = self._missing
+            if missing.lost or missing.conflicts or self.side.away():
+                missing.let_delete(use.deletes)
+                missing.check(use.strict)
+            moved: tuple[str, ...] = ()
+            size = 0
+            if self.connected:
+                if self.owner is Place.GPU and self._runs_there:
+                    moved, size = self._bring([], progress, hand_over=True)
+                names, more = self._bring_lacking(use, progress)
+                moved, size = moved + names, size + more
+            self.owner = Place.HOME
+        self._origins.cell_begins()
+        self.state.cell_begins(source, self.side.ns)
+        return SwitchReport(moved, size, time.monotonic() - started)
+
+    def _bring_lacking(self, use: Use, progress: Progress | None) -> Brought:
+        moved: tuple[str, ...] = ()
+        size = 0
+        tried: set[str] = set()
+        away = self.side.away
+        while True:
+            lacking = self.side.lacking(_touched(use))
+            coming = {name for name in lacking if away()[name].can_come} - tried
+            if not coming:
+                break
+            tried |= coming
+            names, more = self._bring_what_fits(coming, use.strict, progress)
+            moved, size = moved + names, size + more
+        for name in sorted(use.strict & away().keys()):
+            raise cannot_move(name, away()[name].reason, Place.GPU)
+        return moved, size
+
+    def _bring_what_fits(
+        self, names: Collection[str], strict: Collection[str], progress: Progress | None
+    ) -> Brought:
+        """Bring names; of what home's memory does not hold raise what is strictly needed."""
+        try:
+            return self._bring(names, progress, hand_over=False)
+        except GPULeaseError as error:
+            if error.reason != "too_big_for_home" or (len(names) == 1 and set(names) & set(strict)):
+                raise
+        if len(names) == 1:
+            return (), 0
+        each = [self._bring_what_fits([name], strict, progress) for name in sorted(names)]
+        return tuple(name for got, _ in each for name in got), sum(size for _, size in each)
+
+    def after_home_cell(self, execution_count: int = 0) -> None:
+        """Home's code ran."""
+        self._origins.cell_ended(execution_count)
+        self.state.cell_ended()
+        self._dirty = True
+        self._missing.rebound()
+        self._imports.tell()
+
+    def ran_beside(self) -> None:
+        """Home's code ran beside the cells (any thread)."""
+        self._dirty = self._beside = True
+
+    # ---- what people ask
+
+    def drain(self, seconds: float) -> DrainReport:
+        """Bring everything, on any thread; it is committed on the main thread."""
+        main = threading.current_thread() is threading.main_thread()
+        notes = tuple(thread_notes(self._threads.running()))
+        try:
+            with self._exchange:
+                if main:
+                    self.commit_pending()
+                if not self.connected:
+                    return DrainReport(not self.side.away(), notes=notes)
+                is_theirs = self.owner is Place.GPU
+                message = self._ask(None, None, hand_over=is_theirs, seconds=seconds)
+                self._arrived.append(message)
+                if main:
+                    self.commit_pending()
+        except GPULeaseError:
+            return DrainReport(done=False, notes=notes)
+        self._on_staged()
+        away = self.side.away() if main else shipping.decode(message.blobs)[0].away
+        blockers = tuple(
+            VariableStatus(name, each.type_name, Place.GPU, each.size, True, each.reason)
+            for name, each in sorted(away.items())
+            if not name.startswith("Out[") and not each.can_come
+        ) + tuple(
+            VariableStatus(name, "", Place.CONFLICTED, None, True, conflict_note(name).sentence)
+            for name in sorted(self._missing.conflicts)
+        )
+        return DrainReport(not blockers, blockers, notes)
+
+    @without_frames
+    def fetch(self, names: Sequence[str]) -> SwitchReport:
+        """Bring these names; raises ``unknown_name`` or why one cannot come."""
+        started = time.monotonic()
+        with self._exchange:
+            self.commit_pending()
+            away = self.side.away()
+            for name in names:
+                if name not in away and name not in self.side.ns:
+                    note = self._missing.explain(name)
+                    sentence = note.sentence if note else f"{name} is not defined anywhere."
+                    raise GPULeaseError("unknown_name", sentence)
+            wanted = [name for name in names if name in away]
+            self._missing.check(wanted)
+            moved, size = self._bring(wanted, None, hand_over=False) if wanted else ((), 0)
+            for name in wanted:
+                if name in self.side.away():
+                    raise cannot_move(name, self.side.away()[name].reason, Place.GPU)
+        return SwitchReport(moved, size, time.monotonic() - started)
+
+    @without_frames
+    def resolve(self, name: str, keep: str) -> None:
+        """End a conflict: ``keep`` is ``home`` or ``gpu``."""
+        if name not in self._missing.conflicts:
+            raise GPULeaseError("no_conflict", f"{name} is not in conflict.")
+        if keep not in {"home", "gpu"}:
+            raise GPULeaseError("bad_choice", "Choose home or gpu.")
+        value = self._missing.conflicts.pop(name)
+        if keep == "home":
+            self.side.ns[name] = value
+            self._dirty = True
+        else:
+            self.fetch([name])
+
+    def recover(self, names: Sequence[str] = ()) -> tuple[Sequence[str], Sequence[Note]]:
+        """Accept the older values of lost names."""
+        self._dirty = True
+        return self._missing.recover(names)
+
+    def status(self) -> Sequence[VariableStatus]:
+        """Return every variable and where it is."""
+        return self._missing.rows(verified=self.owner is Place.HOME)
+
+    def slow_because(self) -> str:
+        """Say why there is no second wire where one is wanted."""
+        return "" if self.peer.wire is None else self.peer.wire.slow_because
+
+    def explain(self, name: str) -> Note | None:
+        """Say why a name is absent, or None."""
+        return self._missing.explain(name)
+
+    def explain_error(self, error: str) -> str:
+        """Say which values the last GPU cell used from a device that is not the GPU, or ""."""
+        return self._origins.explain(error, self._last_use.touched & self.side.ns.keys())
+
+    def explain_stayed(self, name: str) -> Note | None:
+        """Say why a name of home is not on the GPU's side, or None where it is."""
+        away = self._there.get(name)
+        if away is None or name not in self.side.ns:
+            return None
+        return stayed_note(name, "" if away.can_come else away.reason)
+
+    def share_variables(self, names: Collection[str]) -> None:
+        """Let these environment variables travel although they hold secrets."""
+        self.state.share(names)
+        self._dirty = True
+
+    def away_names(self) -> Sequence[str]:
+        """Return the names whose value is only away."""
+        return sorted(name for name in self.side.away() if not name.startswith("Out["))
+
+    def away_modules(self) -> Mapping[str, str]:
+        """Return names of modules that only the GPU's side has: none, each side imports its own."""
+        return {}
+
+    @without_frames
+    def result(self, execution_count: int) -> Any:
+        """Return the value of a GPU cell's result, brought where it is not here."""
+        name = f"Out[{execution_count}]"
+        with self._exchange:
+            self.commit_pending()
+            if execution_count == LAST_ERROR or execution_count not in self._results:
+                message = self.peer.ask("result", {"cell": execution_count})
+                if not message.body["known"]:
+                    why = f"Cell [{execution_count}] left no result to fetch."
+                    raise GPULeaseError("no_result", why)
+                self._take(message)
+            if execution_count not in self._results:
+                away = self.side.away().get(name)
+                why = away.reason if away else "it does not load in your notebook"
+                raise cannot_move(name, why, Place.GPU)
+            if execution_count == LAST_ERROR:
+                return self._results.pop(LAST_ERROR)
+            return self._results[execution_count]
+
+
+def _touched(use: Use) -> Collection[str]:
+    return ["*"] if use.unbounded or SUBCLASSES in use.reads else use.touched
+
+
+def _needed(use: Use) -> Collection[str] | None:
+    touched = _touched(use)
+    return None if "*" in touched else touched

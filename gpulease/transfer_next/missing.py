@@ -1,0 +1,211 @@
+"""Home's values that are not bound: older ones put aside, what is lost, what is in conflict."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import BuiltinFunctionType, FunctionType, ModuleType
+from typing import Any
+
+from gpulease.errors import GPULeaseError
+from gpulease.transfer.api import Note, Place, VariableStatus
+from gpulease.transfer.looks import is_a
+from gpulease.transfer.switch.messages import Lost, away_note, loss_notes, not_recovered
+from gpulease.transfer.values.names.analysis import Use
+from gpulease.transfer.values.packing.ledger import Absent
+
+from .engine import Away, Parcel
+from .shipping import leave_out
+from .side import Side
+
+_CONFLICTED = "it was changed on both sides at the same time"
+
+
+@dataclass
+class Missing:
+    """Main thread only."""
+
+    side: Side
+    #: The value of before, of names whose newest is not here.
+    aside: dict[str, Any] = field(default_factory=dict)
+    lost: dict[str, Lost] = field(default_factory=dict)
+    #: Home's value of names that both sides changed.
+    conflicts: dict[str, Any] = field(default_factory=dict)
+    #: Of a name that is away: the cell that changed it, and the one after which it was here last.
+    made: dict[str, int] = field(default_factory=dict)
+    whole: dict[str, int] = field(default_factory=dict)
+    #: The cell whose changes came last.
+    seen: int = 0
+
+    # ---- what arrives
+
+    def part(self, parcel: Parcel, changed: Collection[frozenset[str]]) -> set[str]:
+        """Home's code ran meanwhile: leave out of a parcel what that changed, too.
+
+        Return the roots of which neither side takes the other's.
+        """
+        mine = {root for roots in changed for root in roots}
+        both: set[str] = set()
+        for component in list(parcel.components):
+            if mine.intersection(component.roots):
+                both.update(component.roots)
+        leave_out(parcel, both, _CONFLICTED)
+        for root in both:
+            name = root[2:]
+            if root[0] == "n" and name in self.side.ns:
+                self.conflicts[name] = self.side.ns[name]
+        kept = [root[2:] for root in sorted(mine - both) if root[0] == "n"]
+        if parcel.names is not None:
+            parcel.names += [name for name in kept if name not in parcel.names]
+            for name in kept:
+                parcel.away.pop(name, None)
+        return both
+
+    def committed(self, before: Mapping[str, Any], cell: int) -> None:
+        """A parcel was committed over these values."""
+        away = self.side.away()
+        for name in away:
+            if name in before:
+                self.aside[name] = before[name]
+                self.made[name] = cell
+                self.whole.setdefault(name, self.seen)
+            self.made.setdefault(name, cell)
+        for name in self.side.ns.keys() - away.keys():
+            for table in (self.aside, self.lost, self.made, self.whole):
+                table.pop(name, None)
+        self.seen = cell
+
+    def rebound(self) -> None:
+        """Home's code ran: names that it bound are neither lost nor in conflict any more."""
+        for table in (self.lost, self.conflicts, self.aside):
+            for name in table.keys() & self.side.ns.keys():
+                del table[name]
+
+    # ---- loss
+
+    def died(self, gone: Mapping[str, Away], running: Use | None, cell: str) -> list[Note]:
+        """The companion is gone with these, and with what the running cell has changed."""
+        ns = self.side.ns
+        died = {name: Lost(str(self.made.get(name) or cell)) for name in gone}
+        use = running or Use()
+        for name in (use.changes - use.imports) & ns.keys() - gone.keys():
+            if name in use.writes or not _is_imported(ns[name]):
+                died[name] = Lost(cell)
+        for name in died:
+            if name in ns:
+                self.aside[name] = ns.pop(name)
+        self.conflicts.clear()
+        self.lost.update(died)
+        return loss_notes(died, self.aside)
+
+    def left(self, gone: Mapping[str, Away], lost: Collection[str]) -> list[Note]:
+        """The companion ended in good order: these are parked, except the ``lost`` ones."""
+        left = {n: Lost(str(self.made.get(n) or ""), parked=n not in lost) for n in gone}
+        self.lost.update(left)
+        self.conflicts.clear()
+        return loss_notes(left, self.aside)
+
+    def unparked(self, found: Mapping[str, Away], failed: Mapping[str, str]) -> list[Note]:
+        """A new companion has read what was parked: these are away again, the others lost."""
+        here = {n: each for n, each in found.items() if n in self.lost and n not in self.side.ns}
+        self.side.expect(here)
+        for name in here:
+            del self.lost[name]
+        gone = {name: each for name, each in self.lost.items() if each.parked}
+        for name, each in gone.items():
+            why = failed.get(name, "it was not found there any more")
+            self.lost[name] = Lost(each.cell, why=why)
+        return loss_notes({n: self.lost[n] for n in gone if n not in self.side.ns}, self.aside)
+
+    def recover(self, names: Sequence[str]) -> tuple[list[str], list[Note]]:
+        """Bind the older values of lost names, of all where none is named."""
+        asked = dict.fromkeys(names or self.lost)
+        found = [name for name in asked if name in self.lost and name in self.aside]
+        for name in found:
+            self.side.ns[name] = self.aside.pop(name)
+            del self.lost[name]
+        return found, [
+            not_recovered(name, self.lost.get(name)) for name in asked if name not in found
+        ]
+
+    # ---- words
+
+    def let_delete(self, names: Collection[str]) -> None:
+        """Let a cell delete names that are not here: they need not come for it."""
+        ns = self.side.ns
+        known = {*self.lost, *self.conflicts, *self.side.away()}
+        if all(name in ns or name in known for name in names):
+            for name in names:
+                if name not in ns:
+                    ns[name] = None
+                    for table in (self.lost, self.aside, self.conflicts):
+                        table.pop(name, None)
+
+    def check(self, names: Collection[str]) -> None:
+        """Raise for what is lost or in conflict and was not bound again."""
+        for name in sorted(names):
+            if name not in self.side.ns and (name in self.lost or name in self.conflicts):
+                note = self.explain(name)
+                assert note is not None
+                raise GPULeaseError(note.reason, note.sentence)
+
+    def explain(self, name: str) -> Note | None:
+        """Say why a name is not here, or None."""
+        if name in self.side.ns:
+            return None
+        if name in self.conflicts:
+            return conflict_note(name)
+        if name in self.lost:
+            return self.lost[name].note(name, older=name in self.aside)
+        away = self.side.away().get(name)
+        return None if away is None else away_note(name, absent_of(away))
+
+    def rows(self, *, verified: bool) -> list[VariableStatus]:
+        """Return a row for every variable, sorted."""
+        rows = {
+            name: VariableStatus(name, type(value).__name__, place, size, verified)
+            for name, value, place, size in self._here()
+        }
+        for name, each in self.side.away().items():
+            if not name.startswith("Out["):
+                place = Place.CONFLICTED if name in self.conflicts else Place.GPU
+                blocker = "" if each.can_come else each.reason
+                rows[name] = VariableStatus(
+                    name, each.type_name, place, each.size, True, blocker,
+                    older=self.whole.get(name) or None,
+                )  # fmt: skip
+        for name, lost in self.lost.items():
+            if name not in self.side.ns:
+                place = Place.PARKED if lost.parked else Place.LOST
+                rows[name] = VariableStatus(name, "", place, None, True)
+        return [rows[name] for name in sorted(rows)]
+
+    def _here(self) -> list[tuple[str, Any, Place, int | None]]:
+        agreed = {root[2:] for roots in self.side.agreed() for root in roots}
+        return [
+            (name, self.side.ns[name], Place.BOTH if name in agreed else Place.HOME, None)
+            for name in self.side.names()
+            if name in self.side.ns
+        ]
+
+
+def absent_of(away: Away) -> Absent:
+    """Return what the words are made of."""
+    return Absent(away.type_name, away.size, "" if away.can_come else away.reason)
+
+
+def conflict_note(name: str) -> Note:
+    """Say that both sides have changed a name, and what to do."""
+    sentence = (
+        f"{name} was changed in your notebook and by a GPU cell at the same time; neither is used. "
+        f"Choose with %gpu resolve {name} home or %gpu resolve {name} gpu."
+    )
+    return Note("conflicted", sentence, (name,))
+
+
+def _is_imported(value: Any) -> bool:
+    """Say whether a value is a module's, the same on both sides: a cell that dies takes none."""
+    if is_a(value, ModuleType):
+        return True
+    is_code = is_a(value, type | FunctionType | BuiltinFunctionType)
+    return is_code and getattr(value, "__module__", None) != "__main__"
