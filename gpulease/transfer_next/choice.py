@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from gpulease.protocol.variables import ENV_ENGINE
 from gpulease.transfer.api import Away, Home
 from gpulease.transfer.switch.away import AwaySide  # ahead: a companion waits for its order
 
@@ -34,4 +35,4 @@ def away_side(namespace: dict[str, Any], **options: Any) -> Away:
 
 
 def _second() -> bool:
-    return os.environ.get("GPULEASE_ENGINE") == "next"
+    return os.environ.get(ENV_ENGINE) == "next"
