@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
@@ -13,6 +13,7 @@ from gpulease.transfer.looks import is_a
 from gpulease.transfer.switch.messages import Lost, away_note, loss_notes, not_recovered
 from gpulease.transfer.values.names.analysis import Use
 from gpulease.transfer.values.packing.ledger import Absent
+from gpulease.transfer.values.stays.stayed import type_name
 
 from .engine import Away, Parcel
 from .shipping import leave_out
@@ -162,31 +163,38 @@ class Missing:
 
     def rows(self, *, verified: bool) -> list[VariableStatus]:
         """Return a row for every variable, sorted."""
-        rows = {
-            name: VariableStatus(name, type(value).__name__, place, size, verified)
-            for name, value, place, size in self._here()
-        }
-        for name, each in self.side.away().items():
-            if not name.startswith("Out["):
-                place = Place.CONFLICTED if name in self.conflicts else Place.GPU
-                blocker = "" if each.can_come else each.reason
-                rows[name] = VariableStatus(
-                    name, each.type_name, place, each.size, True, blocker,
-                    older=self.whole.get(name) or None,
-                )  # fmt: skip
+        rows = {row.name: row for row in (*self._here(verified=verified), *self._away())}
         for name, lost in self.lost.items():
             if name not in self.side.ns:
                 place = Place.PARKED if lost.parked else Place.LOST
                 rows[name] = VariableStatus(name, "", place, None, True)
         return [rows[name] for name in sorted(rows)]
 
-    def _here(self) -> list[tuple[str, Any, Place, int | None]]:
-        agreed = {root[2:] for roots in self.side.agreed() for root in roots}
-        return [
-            (name, self.side.ns[name], Place.BOTH if name in agreed else Place.HOME, None)
-            for name in self.side.names()
-            if name in self.side.ns
-        ]
+    def _here(self, *, verified: bool) -> Iterator[VariableStatus]:
+        agreed = {root for roots in self.side.agreed() for root in roots}
+        found = {root[2:]: roots for roots in self.side.sizes for root in roots if root[0] == "n"}
+        for name in self.side.names():
+            if name in self.side.ns:
+                roots = found.get(name, frozenset())
+                first = min((root[2:] for root in roots if root[0] == "n"), default=name)
+                is_both = "n:" + name in agreed
+                place = Place.BOTH if is_both else Place.HOME
+                shared = first if first != name else ""
+                size = self.side.sizes.get(roots) if not shared else None
+                kind = type_name(self.side.ns[name])
+                yield VariableStatus(
+                    name, kind, place, size, is_both and verified, shared_with=shared
+                )
+
+    def _away(self) -> Iterator[VariableStatus]:
+        for name, each in self.side.away().items():
+            if not name.startswith("Out["):
+                place = Place.CONFLICTED if name in self.conflicts else Place.GPU
+                blocker = "" if each.can_come else each.reason
+                yield VariableStatus(
+                    name, each.type_name, place, each.size, True, blocker,
+                    older=self.whole.get(name) or None,
+                )  # fmt: skip
 
 
 def absent_of(away: Away) -> Absent:

@@ -67,7 +67,8 @@ class Side:
         #: Marks of components of which nothing outside held anything.
         self._unheld: dict[frozenset[str], Any] = {}
         self._pin_prefix, self._pin_count = self.label + token, 0
-        self._dirty: set[frozenset[str]] = set()
+        #: Bytes of each component at the last look, by roots.
+        self.sizes: dict[frozenset[str], int] = {}
 
     # ---- looking
 
@@ -126,6 +127,7 @@ class Side:
             met.met_classes |= sealed.classes.keys()
         survey = Survey(met, values, self._known())
         survey.run({"p:" + pin: obj for pin, obj in self._counterparts.items()})
+        self.sizes = {_plain(each.roots): each.nbytes for each in survey.components}
         return survey
 
     def _differs(self, component: Component) -> bool:
