@@ -61,6 +61,8 @@ class Parcel:
     state: dict[str, Any]
     #: What something on the sender's side goes on holding as it was: types, for a note.
     kept: list[str] = field(default_factory=list)
+    #: Names whose very value cannot leave the sender's side: what stands for it travels.
+    stays: frozenset[str] = frozenset()
     #: By roots: ids of the classes that components refer to.
     classes: dict[frozenset[str], frozenset[str]] = field(default_factory=dict)
     #: Digests by roots, for the sender's own baseline once the receiver has committed.
@@ -87,8 +89,8 @@ class Engine(Protocol):
         Of what changed, components of ``small`` bytes and fewer travel without being needed.
         """
 
-    def acknowledge(self, parcel: Parcel) -> None:
-        """The other side has committed what ``pack`` gave."""
+    def acknowledge(self, parcel: Parcel, *, surely: bool = True) -> None:
+        """The other side has committed what ``pack`` gave, or, not ``surely``, may have."""
 
     def stage(self, parcel: Parcel) -> Any:
         """Load a parcel beside what is here; raises ``StageError`` and leaves all as it was."""
@@ -102,14 +104,8 @@ class Engine(Protocol):
     def away(self) -> Mapping[str, Away]:
         """Return the names that are not bound here, and why."""
 
-    def forget_peer(self) -> None:
-        """The other side is new and holds nothing."""
-
-    def expect(self, away: Mapping[str, Away]) -> None:
-        """The other side has these, though nothing came from it yet."""
-
-    def doubt(self, parcel: Parcel) -> None:
-        """Nobody knows whether the other side has committed what ``pack`` gave."""
+    def forget_peer(self, holds: Mapping[str, Away] | None = None) -> None:
+        """The other side is new and holds nothing but these, which did not come from here."""
 
 
 class StageError(Exception):

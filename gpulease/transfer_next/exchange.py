@@ -51,7 +51,7 @@ class Exchange:
         try:
             reply = self.peer.ask("take", {}, blobs, progress=progress)
         except BaseException:
-            self.side.doubt(parcel)
+            self.side.acknowledge(parcel, surely=False)
             self._dirty = True
             raise
         shipping.forget(parcel, reply.body["untaken"])

@@ -30,7 +30,6 @@ from gpulease.transfer.values.names.analysis import SUBCLASSES, Use, cell_use
 from gpulease.transfer.values.state.process_state import ProcessState
 
 from . import shipping
-from .engine import Away
 from .exchange import Brought, Exchange, away_of
 from .missing import conflict_note
 from .roots import Hidden
@@ -73,18 +72,17 @@ class HomeSide(Exchange):
         try:
             session = str(self.peer.ask("hello", {"known": False}, seconds=30).body["session"])
             known = dict(self.side.away()) if session == self._session else {}
-            self.side.forget_peer()
-            self.state.forget_peer()
-            self.side.expect(known)
-            if session != self._session:
-                self.owner = Place.HOME
-            self._session, self._dirty = session, True
-            found: dict[str, Away] = {}
             failed: dict[str, str] = {}
             if parked:
                 said = self.peer.ask("unpark", {"path": parked}).body
-                found, failed = away_of(said["away"]), said["failed"]
-            notes = self._missing.unparked(found, failed)
+                known |= self._missing.parked(away_of(said["away"]))
+                failed = said["failed"]
+            self.side.forget_peer(known)
+            self.state.forget_peer()
+            if session != self._session:
+                self.owner = Place.HOME
+            self._session, self._dirty = session, True
+            notes = self._missing.unparked(failed)
         except BaseException:
             self.peer.close()
             raise
@@ -127,7 +125,7 @@ class HomeSide(Exchange):
             running = self._threads.running()
             moved: tuple[str, ...] = ()
             size = 0
-            if self.owner is Place.HOME or self._dirty or running:
+            if self.owner is Place.HOME or self._dirty or running or self._is_new(use):
                 moved, size = self._send(_needed(use), progress, hand_over=True)
             names, more = self._send_lacking(use, progress)
             self.owner, self._dirty, self._beside = Place.GPU, False, bool(running)
@@ -135,6 +133,11 @@ class HomeSide(Exchange):
         self._use = self._last_use = use
         notes = tuple(thread_notes(running))
         return SwitchReport(moved + names, size + more, time.monotonic() - started, notes)
+
+    def _is_new(self, use: Use) -> bool:
+        """Say whether the cell reads a name that was bound here without a home cell."""
+        known = {root[2:] for roots in self.side.agreed for root in roots} | self._there.keys()
+        return not use.touched.isdisjoint(set(self.side.names()) - known)
 
     def _send_lacking(self, use: Use, progress: Progress | None) -> Brought:
         """Send what the cell's functions lead to, of what was not needed until now."""

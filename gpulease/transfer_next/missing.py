@@ -106,11 +106,13 @@ class Missing:
         self.conflicts.clear()
         return loss_notes(left, self.aside)
 
-    def unparked(self, found: Mapping[str, Away], failed: Mapping[str, str]) -> list[Note]:
-        """A new companion has read what was parked: these are away again, the others lost."""
-        here = {n: each for n, each in found.items() if n in self.lost and n not in self.side.ns}
-        self.side.expect(here)
-        for name in here:
+    def parked(self, found: Mapping[str, Away]) -> dict[str, Away]:
+        """Return what of this a new companion has read from a file, and home waits for."""
+        return {n: each for n, each in found.items() if n in self.lost and n not in self.side.ns}
+
+    def unparked(self, failed: Mapping[str, str]) -> list[Note]:
+        """What was parked and is away again is not lost any more; the other values are."""
+        for name in self.lost.keys() & self.side.away().keys():
             del self.lost[name]
         gone = {name: each for name, each in self.lost.items() if each.parked}
         for name, each in gone.items():
@@ -171,7 +173,7 @@ class Missing:
         return [rows[name] for name in sorted(rows)]
 
     def _here(self, *, verified: bool) -> Iterator[VariableStatus]:
-        agreed = {root for roots in self.side.agreed() for root in roots}
+        agreed = {root for roots in self.side.agreed for root in roots}
         found = {root[2:]: roots for roots in self.side.sizes for root in roots if root[0] == "n"}
         for name in self.side.names():
             if name in self.side.ns:

@@ -51,8 +51,8 @@ class Side:
         self._sealed: dict[frozenset[str], Sealed] = {}
         self.forget_peer()
 
-    def forget_peer(self) -> None:
-        """The other side is new and holds nothing."""
+    def forget_peer(self, holds: Mapping[str, Away] | None = None) -> None:
+        """The other side is new and holds nothing but these."""
         token = secrets.token_hex(4)
         stayed.let_go([each for each in self._stays.values() if type(each) is stayed.Stayed])
         self._stays = Counterparts(prefix=self.label + token, keeps=True)
@@ -63,7 +63,7 @@ class Side:
         #: My objects that something outside holds here, and my counterparts of the other side's.
         self._pins: dict[str, Any] = {}
         self._counterparts: dict[str, Any] = {}
-        self._away = self._away_as_sealed()
+        self._away = {**(holds or {}), **self._away_as_sealed()}
         #: Marks of components of which nothing outside held anything.
         self._unheld: dict[frozenset[str], Any] = {}
         self._pin_prefix, self._pin_count = self.label + token, 0
@@ -106,11 +106,7 @@ class Side:
             survey = self._survey()
             return [_plain(each.roots) for each in survey.components if self._differs(each)]
 
-    def staying(self) -> set[str]:
-        """Return the names whose value, as the last look has found, cannot leave this side."""
-        kept = {id(each) for each in self._stays.values() if type(each) is not stayed.Stayed}
-        return {name for name, value in self._roots.values().items() if id(value) in kept}
-
+    @property
     def agreed(self) -> Collection[frozenset[str]]:
         """Return the roots of each component that both sides have."""
         return self._base.keys()
@@ -191,6 +187,9 @@ class Side:
             else:
                 parcel.away.update(self._stay(component, "it is not needed yet", can_come=True))
         self._pack_sealed(parcel, met)
+        kept = {id(each) for each in self._stays.values() if type(each) is not stayed.Stayed}
+        values = self._roots.values().items()
+        parcel.stays = frozenset(name for name, value in values if id(value) in kept)
         parcel.shells = self._shells(survey.met, met)
         parcel.pins = frozenset(self._pins)
         return parcel
@@ -267,26 +266,19 @@ class Side:
             )
         return out
 
-    def acknowledge(self, parcel: Parcel) -> None:
-        """The other side has committed what ``pack`` gave."""
+    def acknowledge(self, parcel: Parcel, *, surely: bool = True) -> None:
+        """The other side has committed what ``pack`` gave, or, not ``surely``, may have."""
+        if not surely:
+            for component in parcel.components:
+                self._base.pop(_plain(frozenset(component.roots)), None)
+            return
         self._theirs |= {oid for oid, _ in parcel.shells}
         if parcel.names is None:
             self._base.update(parcel.digests)
         else:
             self._base = dict(parcel.digests)
 
-    def doubt(self, parcel: Parcel) -> None:
-        """Nobody knows whether the other side has committed what ``pack`` gave."""
-        for component in parcel.components:
-            self._base.pop(_plain(frozenset(component.roots)), None)
-        if parcel.names is not None:
-            self._base = {key: each for key, each in self._base.items() if key in parcel.digests}
-
     # ---- coming
-
-    def expect(self, away: Mapping[str, Away]) -> None:
-        """The other side has these, though nothing came from it yet."""
-        self._away.update(away)
 
     def stage(self, parcel: Parcel) -> Staged:
         """Load a parcel beside what is here."""

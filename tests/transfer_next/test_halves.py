@@ -204,3 +204,10 @@ def test_a_new_companion_has_what_home_has(pair):
     pair.renew()
     pair.gpu("a.y = type(a) is A")
     assert pair.home("(a.x, a.y, type(a) is A)") == (1, True, True)
+
+
+def test_a_name_bound_between_two_gpu_cells_reaches_the_second(pair):
+    pair.gpu("x = 1")
+    pair.ns["carried"] = {"a": 1}  # as the kernel does it for results
+    pair.gpu("y = carried['a']; del carried")
+    assert pair.home("(x, y, 'carried' in globals())") == (1, 1, False)
