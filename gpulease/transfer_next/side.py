@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from gpulease.sides.undisturbed import undisturbed
 from gpulease.transfer.references import references
 from gpulease.transfer.values.names import path
 from gpulease.transfer.values.stays import stayed
@@ -294,7 +295,7 @@ class Side:
 
     def commit(self, staged: Staged) -> None:
         """Put what was loaded in place."""
-        with _collector_waits():
+        with undisturbed(), _collector_waits():
             commit.apply(staged, self._roots, self._pins)
             self._after(staged)
 

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from gpulease.transfer.values.landing.commit import undisturbed
+from gpulease.sides.undisturbed import undisturbed
 from tests.helpers import wait_for
 
 

@@ -13,12 +13,13 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
+from gpulease.sides.undisturbed import undisturbed
 from gpulease.transfer.api import Place, TransferSettings
 from gpulease.transfer.looks import is_a
 from gpulease.transfer.refuse import RefusedError
 from gpulease.transfer.registry import Registry
 from gpulease.transfer.values.kinds.units import UnitBook, is_unit
-from gpulease.transfer.values.landing.commit import commit, undisturbed
+from gpulease.transfer.values.landing.commit import commit
 from gpulease.transfer.values.landing.staging import LoadError, Staging
 from gpulease.transfer.values.names.analysis import SUBCLASSES
 from gpulease.transfer.values.names.variables import user_names
