@@ -60,6 +60,10 @@ ALTERNATIONS = {
     "numbers by chance": (
         "import random; random.seed(3)", "a = random.random()", "b = random.random()", "[a, b]",
     ),
+    "a property's name in its error": (
+        "class A:\n    @property\n    def p(self): return 1\na = A()", "A.m = 1",
+        "try: a.p = 2\nexcept AttributeError as error: said = str(error)", "said",
+    ),
     "a typed dunder": ("__version__ = '1'", "__version__ += '.2'", "pass", "__version__"),
 }  # fmt: skip
 
