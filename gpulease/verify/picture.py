@@ -159,7 +159,8 @@ class _Look:
         if found is not None:
             return found
         kind = _kind(value)
-        if kind.partition(".")[0] in _BY_TYPE or hasattr(value, "__next__"):
+        is_iterator = hasattr(value, "__next__") or hasattr(value, "__anext__")
+        if kind.partition(".")[0] in _BY_TYPE or is_iterator:
             return kind
         state = sorted(_state(value), key=lambda item: str(item[0]))
         if kind == "numpy.vectorize":
