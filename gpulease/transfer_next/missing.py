@@ -13,7 +13,7 @@ from gpulease.transfer.looks import is_a
 from gpulease.transfer.switch.messages import Lost, away_note, loss_notes, not_recovered
 from gpulease.transfer.values.names.analysis import Use
 from gpulease.transfer.values.packing.ledger import Absent
-from gpulease.transfer.values.stays.stayed import type_name
+from gpulease.transfer.values.stays.stayed import Stayed, sentence, type_name
 
 from .engine import Away, Parcel
 from .shipping import leave_out
@@ -177,16 +177,17 @@ class Missing:
         found = {root[2:]: roots for roots in self.side.sizes for root in roots if root[0] == "n"}
         for name in self.side.names():
             if name in self.side.ns:
-                roots = found.get(name, frozenset())
-                first = min((root[2:] for root in roots if root[0] == "n"), default=name)
-                is_both = "n:" + name in agreed
-                place = Place.BOTH if is_both else Place.HOME
+                value, roots = self.side.ns[name], found.get(name, frozenset())
+                names = [root[2:] for root in roots if root[0] == "n" and root[:6] != "n:Out["]
+                first = min(names, default=name)
                 shared = first if first != name else ""
                 size = self.side.sizes.get(roots) if not shared else None
-                kind = type_name(self.side.ns[name])
-                yield VariableStatus(
-                    name, kind, place, size, is_both and verified, shared_with=shared
-                )
+                is_both = "n:" + name in agreed
+                place, blocker = (Place.BOTH if is_both else Place.HOME), ""
+                if type(value) is Stayed:
+                    place, blocker = Place.GPU, sentence(value)
+                kind = type_name(value)
+                yield VariableStatus(name, kind, place, size, is_both and verified, blocker, shared)
 
     def _away(self) -> Iterator[VariableStatus]:
         for name, each in self.side.away().items():

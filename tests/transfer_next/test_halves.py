@@ -99,6 +99,7 @@ def test_what_stays_is_refused_by_name_and_goes_on_where_it_is(pair):
     with pytest.raises(GPULeaseError, match=r"^g stayed on the GPU"):
         pair.home("next(g)")
     assert pair.home("x") == 1
+    assert [place_of(pair, name) for name in "gx"] == [Place.GPU, Place.BOTH]
     pair.gpu("x = next(g)")
     assert pair.home("x") == 1
     pair.home("h = (i for i in range(9))")
