@@ -190,7 +190,7 @@ def apply_methods(cls: Any, part: tuple[Any, ...], undo: Undo) -> None:
     for name, value in methods.items():
         _set(cls, name, value, undo)
         if type(value) is property and getattr(value.fget, "__name__", None) == name:
-            value.__set_name__(cls, name)  # its errors say the name
+            value.__set_name__(cls, name)  # type: ignore[attr-defined] # its errors say the name
     if cls.__bases__ != bases:
         before = cls.__bases__
         undo.add(lambda: type.__setattr__(cls, "__bases__", before))

@@ -160,7 +160,7 @@ def stage(parcel: Parcel, here: Here, bound: Counterparts) -> Staged:
     try:
         for oid, pickled in parcel.shells:
             if bound.get(oid) is None:
-                bound.bind(oid, classes.make_shell(*_load(pickled, here)))
+                _make_shell(oid, pickled, here, bound)
         order = sorted(parcel.components, key=lambda each: not any(r[0] == "c" for r in each.roots))
         for component in order:
             try:
@@ -178,6 +178,13 @@ def stage(parcel: Parcel, here: Here, bound: Counterparts) -> Staged:
         if collecting:
             gc.enable()
     return staged
+
+
+def _make_shell(oid: str, pickled: bytes, here: Here, bound: Counterparts) -> None:
+    try:
+        bound.bind(oid, classes.make_shell(*_load(pickled, here)))
+    except Exception as error:
+        raise StageError(_what_failed(error), ["c:" + oid]) from error
 
 
 def _what_failed(error: Exception) -> str:
@@ -213,8 +220,8 @@ def _load_component(component: PackedComponent, here: Here, staged: Staged) -> N
     try:
         unpickler = _Unpickler(io.BytesIO(component.stream), component.buffers, here)
         memo = _load_roots(component, unpickler, here, staged)
-    except StageError:
-        raise
+    except StageError as error:
+        raise StageError(str(error), error.roots or component.roots) from error
     except Exception as error:
         if lack := _lack(component, error):
             for root in component.roots:

@@ -6,7 +6,7 @@ import pickle
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from .engine import Away, Engine, Parcel, StageError
+from .engine import Away, Engine, PackedComponent, Parcel, StageError
 
 _NOT_LOADED = "it does not load on the other side"
 
@@ -35,24 +35,44 @@ def take(side: Engine, parcel: Parcel) -> set[str]:
         try:
             side.commit(side.stage(parcel))
         except StageError as error:
-            if not error.roots:
+            left = leave_out(parcel, error.roots, str(error) or _NOT_LOADED)
+            if not left:
                 raise
-            leave_out(parcel, error.roots, str(error) or _NOT_LOADED)
-            untaken |= error.roots
+            untaken |= left
         else:
             return untaken
 
 
-def leave_out(parcel: Parcel, roots: Collection[str], why: str) -> None:
-    """Take a component out of a parcel: what is in it stays where it is."""
+def leave_out(parcel: Parcel, roots: Collection[str], why: str) -> set[str]:
+    """Take components and classes out of a parcel: they stay where they are.
+
+    Return the roots of those that there were.
+    """
     wanted = set(roots)
-    for component in [each for each in parcel.components if wanted.intersection(each.roots)]:
+    shells = [shell for shell in parcel.shells if "c:" + shell[0] in wanted]
+    for shell in shells:
+        parcel.shells.remove(shell)
+    lacking = {oid for oid, _ in shells}
+    found = [
+        each
+        for each in parcel.components
+        if wanted.intersection(each.roots) or lacking & _classes_of(parcel, each)
+    ]
+    wanted.update(root for each in found for root in each.roots)
+    for component in found:
         parcel.components.remove(component)
         parcel.away.update({name: Away(why, can_come=False) for name in component.names})
     forget(parcel, wanted)
+    return wanted if shells or found else set()
+
+
+def _classes_of(parcel: Parcel, component: PackedComponent) -> frozenset[str]:
+    roots = frozenset(root for root in component.roots if root[0] != "p")
+    return parcel.classes.get(roots, frozenset())
 
 
 def forget(parcel: Parcel, roots: Collection[str]) -> None:
     """Let a parcel that was packed here agree on nothing about these roots."""
     for key in [key for key in parcel.digests if not key.isdisjoint(roots)]:
         del parcel.digests[key]
+    parcel.shells = [shell for shell in parcel.shells if "c:" + shell[0] not in roots]

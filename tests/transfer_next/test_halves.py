@@ -216,3 +216,13 @@ def test_a_name_bound_between_two_gpu_cells_reaches_the_second(pair):
     pair.ns["carried"] = {"a": 1}  # as the kernel does it for results
     pair.gpu("y = carried['a']; del carried")
     assert pair.home("(x, y, 'carried' in globals())") == (1, 1, False)
+
+
+def test_a_class_that_cannot_be_made_there_stays_alone(pair):
+    pair.home("class A:\n    def __init_subclass__(cls): cls.made = True")
+    pair.gpu("x = 1")
+    pair.home("class B(A): pass\nb = B()")
+    pair.gpu("y = x + 1")
+    assert pair.home("y, b.made, type(b) is B") == (2, True, True)
+    with pytest.raises(GPULeaseError, match=r"^b cannot travel"):
+        pair.gpu("b")
