@@ -229,7 +229,7 @@ def test_a_lab_that_is_open_shows_who_came_is_told_and_extended(
     student.wait_for_selector(".gl-message", state="detached")
     # The lab goes on for longer, and says who is there.
     teacher.click(".gl-window-open")
-    teacher.wait_for_selector("#session-dialog:visible >> text=/^\\d came$/")
+    teacher.wait_for_selector("#session-dialog:visible .gl-attendance .gl-came")
     teacher.wait_for_selector("#session-dialog .gl-fact:has-text('Taken') >> text=1 of 1")
     came = teacher.locator("#session-dialog tbody tr").all_inner_texts()
     assert "student" in [row.split()[0] for row in came]

@@ -138,6 +138,58 @@ def reserved(first: datetime, /, **changes: Any) -> dict[str, Any]:
     )
 
 
+def test_labs_differ_by_colour_and_attendance_is_people_by_sessions(
+    stage: Stage, page: Any
+) -> None:
+    stage.reader = PageReader("ida", leads=("cs101",))
+    start = datetime.now(UTC).replace(hour=12, minute=0, second=0, microsecond=0)
+    (window,) = reserved(start)["windows"]
+    before = f"{start - timedelta(weeks=1):%Y-%m-%dT12:00}"
+    earlier = window | {"at": "b", "state": "over", "local_start": before}
+    lab = {"id": "r2", "name": "lab", "windows": [earlier, window | {"state": "over"}]}
+    stage.reservations = [reserved(start + timedelta(hours=3)), reserved(start, **lab)]
+    here = window["local_start"]
+    came = f"{here},grace,{here},,1,60,60\n{here},visitor,{here},,1,60,0\n{before},joan,,,0,0,0\n"
+    text = "window,user,came,left,leases,held_seconds,busy_seconds\n" + came
+    page.route("**/attendance.csv", lambda r: r.fulfill(body=text, content_type="text/csv"))
+    page.goto(stage.url + "group")
+    page.wait_for_selector(".ec-event >> nth=1")
+    edges = page.locator(".ec-event").evaluate_all(
+        "all => all.map(each => getComputedStyle(each).borderLeftColor)"
+    )
+    assert len(set(edges)) == 2
+    page.click(".ec-event:has-text('lab')")
+    page.wait_for_selector(".gl-attendance")
+    rows = [row.split() for row in page.locator(".gl-attendance tr").all_inner_texts()]
+    day = f"{start - timedelta(weeks=1):%b} {(start - timedelta(weeks=1)).day}"
+    assert rows[0][:3] == ["Who", *day.split()]
+    assert {row[0]: " ".join(row[-3:]) for row in rows[1:-1]} == {
+        "grace": "1 of 2", "joan": "0 of 2", "linus": "0 of 2", "mary": "0 of 2",
+        "visitor": "1 of 2",
+    }  # fmt: skip
+    assert rows[-1] == ["Came", *"0 of 5 2 of 5".split()]
+
+
+@pytest.mark.parametrize(("total", "seats"), [(2, "2"), (9, "4")])
+def test_a_new_reservation_has_a_seat_for_each_member_as_far_as_there_are_gpus(
+    stage: Stage, page: Any, total: int, seats: str
+) -> None:
+    stage.reader = PageReader("ida", leads=("cs101",))
+    stage.classes = [gpu_class(total=total), gpu_class(name="big", total=3)]
+    problem = {"title": "It does not fit.", "next_step": "", "numbers": {}}
+    checked = {"items": [{"fits": False, "problem": problem}]}
+    stage.answers["POST reservations/check"] = (200, checked)
+    page.goto(stage.url + "group")
+    page.wait_for_selector("tr:has-text('mary')")
+    page.click("[data-action=reserve]")
+    assert page.input_value("#book-seats") == seats
+    page.select_option("#book-class", "big")
+    assert page.input_value("#book-seats") == "3"
+    page.fill("#book-seats", "1")
+    page.select_option("#book-class", "sim")
+    assert page.input_value("#book-seats") == "1"
+
+
 def test_a_window_over_midnight_says_when_it_ends(stage: Stage, page: Any) -> None:
     stage.reader = PageReader("ida", leads=("cs101",))
     eve = datetime.now(UTC).replace(hour=23, minute=0, second=0, microsecond=0)

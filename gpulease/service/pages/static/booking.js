@@ -77,6 +77,12 @@ export function offerClasses(select, classes, wanted = "") {
   return select.value !== before;
 }
 
+/** How many seats a new reservation has: one for each of `people`, as far as the chosen class has GPUs. */
+export function defaultSeats(people, classes, name) {
+  const total = classes.find((item) => item.name === name)?.total ?? people;
+  return Math.max(1, Math.min(people, total));
+}
+
 export class Booking {
   /** `saved(reservation)` is called after a change. */
   constructor(saved) {
@@ -84,6 +90,7 @@ export class Booking {
     this.changing = null; // the reservation that is changed; null for a new one
     this.group = "";
     this.classes = [];
+    this.people = 1; // in the group
     this.wanted = ""; // the class that a reservation has which is changed or copied
     this.offers = {};
     this.checking = new Checking($("dialog"), {
@@ -95,6 +102,10 @@ export class Booking {
     $("form").addEventListener("submit", (event) => this.#save(event));
     $("form").addEventListener("input", () => this.#soon());
     $("start").addEventListener("change", () => this.#keepLength());
+    $("class").addEventListener("change", () => this.#seat());
+    $("seats").addEventListener("input", () => {
+      this.seated = true;
+    });
     $("cancel").addEventListener("click", () => $("dialog").close());
     $("found").addEventListener("click", (event) => this.#take(event.target.closest("[data-offer]")));
   }
@@ -115,10 +126,17 @@ export class Booking {
     this.checking.now();
   }
 
-  /** What can be reserved: it may come, and change, while the dialog is open. */
-  offer(classes) {
-    this.classes = classes;
-    if ($("dialog").open && offerClasses($("class"), classes, this.wanted)) this.checking.now();
+  /** What can be reserved, and for how many people: it may come, and change, while the dialog is open. */
+  offer(classes, people) {
+    Object.assign(this, { classes, people });
+    if (!$("dialog").open || !offerClasses($("class"), classes, this.wanted)) return;
+    this.#seat();
+    this.checking.now();
+  }
+
+  /** A seat for everybody, until somebody says another number. */
+  #seat() {
+    if (!this.seated) $("seats").value = defaultSeats(this.people, this.classes, $("class").value);
   }
 
   #fill(known) {
@@ -127,7 +145,9 @@ export class Booking {
     $("name").readOnly = Boolean(this.changing);
     $("title").value = known.title ?? "";
     if (this.wanted) $("class").value = this.wanted;
-    $("seats").value = known.seats ?? 1;
+    this.seated = known.seats !== undefined;
+    $("seats").value = known.seats ?? "";
+    this.#seat();
     $("start").value = known.start ?? "";
     $("end").value = known.end ?? "";
     this.length = known.start ? minutes(known.end) - minutes(known.start) : 120;

@@ -34,7 +34,7 @@ const draw = drawer(() => {
   if (!live.ready) return;
   const entries = roster(members, live.leases.values());
   update($("classes"), classesOverview(live.classes));
-  for (const dialog of [booking, upload]) dialog.offer(seats());
+  for (const dialog of [booking, upload]) dialog.offer(seats(), members.length);
   update($("filters"), group ? filters(entries, kind) : null);
   update($("table"), group ? rosterTable(entries, kind, live.now()) : null);
   $("end-all").disabled = !endable().length;
@@ -48,6 +48,7 @@ const upload = uploading(() => calendar.refetchEvents());
 const session = new Session({
   changed: () => calendar.refetchEvents(),
   edit: (reservation) => booking.open(group, reservation),
+  members: () => members,
   copy: (reservation, one) => booking.open(group, { ...reservation, id: null, name: `${reservation.name}-copy`, start: one.local_start, end: one.local_end }),
 });
 

@@ -1,7 +1,9 @@
 // One window of a reservation: what it is, who came, and what can be done with it.
 import * as api from "./api.js";
+import { attendance, parseCSV } from "./attendance.js";
 import { alertError, announce, clearAlert, h, meta, onAction, update } from "./dom.js";
 import { _ } from "./texts.js";
+import { labOf } from "./timetable.js";
 import { duration } from "./words.js";
 import { span } from "./zones.js";
 
@@ -10,9 +12,9 @@ const STATES = { coming: _("Upcoming"), lead: _("GPUs are being made available")
 const EXTENSIONS = [15, 30, 60]; // minutes
 
 export class Session {
-  /** `changed()` after every change; `edit(reservation)`, `copy(reservation, window)` open the form. */
-  constructor({ changed, edit, copy }) {
-    Object.assign(this, { changed, edit, copy, of: null, window: null });
+  /** `changed()` after every change; `edit(reservation)`, `copy(reservation, window)` open the form; `members()` are the group's. */
+  constructor({ changed, edit, copy, members }) {
+    Object.assign(this, { changed, edit, copy, members, of: null, window: null });
     $("close").addEventListener("click", () => $("dialog").close());
     onAction($("dialog"), (action, target) => this.#act(action, target));
   }
@@ -47,6 +49,7 @@ export class Session {
   #drawAbout() {
     const { of, window: one } = this;
     $("heading").textContent = of.title || of.name;
+    $("heading").className = `h4 ${labOf(of)}`;
     const fact = (name, ...value) => h("div", { class: "gl-fact", "data-key": name }, h("dt", {}, name), h("dd", {}, ...value));
     const held = ["open", "lead"].includes(one.state);
     update(
@@ -129,9 +132,11 @@ export class Session {
     const { of, window: one } = this;
     const path = `reservations/${of.id}/attendance.csv`;
     try {
-      const rows = parseCSV(await api.text(path)).filter((row) => row.window === one.local_start);
+      const rows = parseCSV(await api.text(path));
       if (this.window.at !== one.at || this.of.id !== of.id) return;
-      this.came = attendance(rows, `${meta("prefix")}api/${path}`);
+      const people = of.named?.length ? of.named : this.members();
+      const sessions = of.windows.filter(({ state }) => ["open", "over"].includes(state)).map((each) => each.local_start);
+      this.came = attendance({ people, sessions, rows, here: one.local_start, address: `${meta("prefix")}api/${path}` });
       this.#draw();
     } catch (error) {
       alertError(error);
@@ -152,21 +157,3 @@ function people({ group, named = [], extra_time: extra = {}, managers = [], cont
 }
 
 const later = (wallTime, minutes) => new Date(Date.parse(`${wallTime}:00Z`) + minutes * 60_000).toISOString().slice(0, 16);
-
-function attendance(rows, address) {
-  const came = rows.filter((row) => row.came);
-  const line = (row) => h("tr", { "data-key": row.user }, h("td", {}, row.user), h("td", {}, row.came ? row.came.slice(11) : _("did not come")), h("td", {}, row.came ? duration(Number(row.held_seconds)) : ""), h("td", {}, row.came ? duration(Number(row.busy_seconds)) : ""));
-  return [
-    h("h3", { class: "h6 mt-3" }, _("{n} came", { n: came.length })),
-    rows.length ? h("table", { class: "table table-sm" }, h("thead", {}, h("tr", {}, [_("Who"), _("Came"), _("Had a GPU"), _("Busy")].map((name) => h("th", { scope: "col" }, name)))), h("tbody", {}, rows.map(line))) : null,
-    h("a", { href: address, download: "attendance.csv" }, _("All sessions as CSV")),
-  ];
-}
-
-/** The rows of a CSV with a header, as objects; a quoted field may hold commas and quotes. */
-function parseCSV(text) {
-  const [names, ...rows] = text.trim().split(/\r?\n/).map((line) =>
-    [...line.matchAll(/(?:^|,)(?:"((?:[^"]|"")*)"|([^,]*))/g)].map((found) => found[1]?.replaceAll('""', '"') ?? found[2]),
-  );
-  return rows.map((row) => Object.fromEntries(row.map((value, index) => [names[index], value])));
-}

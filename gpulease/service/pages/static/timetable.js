@@ -8,6 +8,17 @@ const NARROW = window.matchMedia("(max-width: 767.98px)");
 const dark = () => document.documentElement.getAttribute("data-bs-theme") === "dark";
 const STATES = { open: _("now"), lead: _("soon"), over: _("over"), coming: "" };
 
+// Each lab has a colour in calendar, list and dialog: by its place among the group's names, which stays.
+const COLOURS = 8;
+const places = new Map();
+export const labOf = ({ id }) => `gl-lab gl-lab-${(places.get(id) ?? 0) % COLOURS}`;
+
+function paint(found) {
+  const named = [...found].sort((a, b) => a.name.localeCompare(b.name, locale, { numeric: true }));
+  places.clear();
+  for (const [place, { id }] of named.entries()) places.set(id, place);
+}
+
 function shown(reservation, window_) {
   const local = (iso) => new Date(iso);
   return {
@@ -18,7 +29,7 @@ function shown(reservation, window_) {
     editable: reservation.manages && window_.state !== "over",
     startEditable: reservation.manages && ["coming", "lead"].includes(window_.state),
     durationEditable: reservation.manages && window_.state !== "over",
-    className: `gl-window-${window_.state}`,
+    className: `${labOf(reservation)} gl-window-${window_.state}`,
     extendedProps: { reservation, window: window_ },
   };
 }
@@ -113,6 +124,7 @@ export function timetable(place, { read, closures, onPick, onOpen, onMove }) {
         events: async ({ start, end }) => {
           const [found, days] = await Promise.all([read(start), closures()]);
           open(found, start, end);
+          paint(found);
           return [...days.map(closed), ...found.flatMap((each) => each.windows.map((one) => shown(each, one)))];
         },
       },

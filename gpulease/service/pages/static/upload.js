@@ -1,6 +1,6 @@
 // The dialog that reserves what a calendar file holds: what fits is said before anything is done.
 import * as api from "./api.js";
-import { beside, offerClasses } from "./booking.js";
+import { beside, defaultSeats, offerClasses } from "./booking.js";
 import { Checking } from "./checking.js";
 import { announce, clearAlert, h, update } from "./dom.js";
 import { _, _n } from "./texts.js";
@@ -11,6 +11,8 @@ const $ = (id) => document.getElementById(`upload-${id}`);
 /** Wire the dialog of the page; returns what opens it for a group, and what tells it the classes. `done()` follows a change. */
 export function uploading(done) {
   let group = "";
+  let classes = [];
+  let people = 1; // in the group
 
   async function bring(dryRun) {
     const file = $("file").files[0];
@@ -75,12 +77,14 @@ export function uploading(done) {
     open(name) {
       group = name;
       $("form").reset();
+      $("seats").value = defaultSeats(people, classes, $("class").value);
       update($("found"));
       $("submit").disabled = true;
       $("dialog").showModal();
       $("file").focus();
     },
-    offer(classes) {
+    offer(offered, members) {
+      [classes, people] = [offered, members];
       if (offerClasses($("class"), classes) && $("dialog").open) checking.now();
     },
   };
