@@ -132,6 +132,8 @@ API: Mapping[str, type[RequestHandler]] = {
     "projects": projects.ProjectList,
     "usage": projects.Usage,
     "usage.csv": projects.UsageTable,
+    "usage/devices": projects.Devices,
+    "usage/devices.csv": projects.DevicesTable,
     "usage/timeline": projects.Timeline,
     "usage/timeline.csv": projects.TimelineTable,
     "policy": rest_site.Policy,

@@ -35,6 +35,26 @@ from gpulease.store.models import (
 MAX_PAGE = 500
 
 
+@dataclass(frozen=True)
+class Of:
+    """Whose leases: a person's, a project's, a class's; "" is every one."""
+
+    user: str = ""
+    project: str = ""
+    gpu_class: str = ""
+
+    def has(self, lease: Lease) -> bool:
+        """Return whether a lease is one of them."""
+        return (
+            self.user in {"", lease.user}
+            and self.project in {"", lease.project}
+            and self.gpu_class in {"", lease.gpu_class}
+        )
+
+
+EVERY = Of()
+
+
 @cache  # putting such a statement together costs more than asking it
 def live_records() -> sa.Select[tuple[dict[str, Any]]]:
     """Select what has not ended, and the ended whose nominee still waits.
@@ -107,6 +127,7 @@ def counted_page(
     users: Sequence[str] | None,
     groups: Sequence[str] | None,
     states: Sequence[LeaseState] | None,
+    of: Of,
     offset: int,
     limit: int,
 ) -> tuple[list[Lease], int]:
@@ -114,9 +135,11 @@ def counted_page(
 
     Of ended ones alone the newest is the one that ended last.
     """
-    total = session.scalar(_chosen(sa.select(sa.func.count(LeaseRow.id)), users, groups, states))
+    count = _narrowed(sa.select(sa.func.count(LeaseRow.id)), of)
+    total = session.scalar(_chosen(count, users, groups, states))
     order = _LAST_ENDED_FIRST if set(states or ()) == {LeaseState.ENDED} else _NEWEST_FIRST
-    query = _chosen(sa.select(LeaseRow.record), users, groups, states).order_by(*order)
+    chosen = _chosen(_narrowed(sa.select(LeaseRow.record), of), users, groups, states)
+    query = chosen.order_by(*order)
     rows = session.scalars(query.offset(offset).limit(max(0, min(limit, MAX_PAGE))))
     return [from_json(record) for record in rows], total or 0
 
@@ -137,6 +160,16 @@ def _chosen(
         query = query.where(sa.or_(LeaseRow.user.in_(users or ()), LeaseRow.id.in_(in_group)))
     if states is not None:
         query = query.where(LeaseRow.state.in_([state.value for state in states]))
+    return query
+
+
+def _narrowed(query: _Query, of: Of) -> _Query:
+    if of.user:
+        query = query.where(LeaseRow.user == of.user)
+    if of.project:
+        query = query.where(LeaseRow.record["project"].as_string() == of.project)
+    if of.gpu_class:
+        query = query.where(LeaseRow.gpu_class == of.gpu_class)
     return query
 
 

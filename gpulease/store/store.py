@@ -246,13 +246,20 @@ class Store:
         users: Sequence[str] | None = None,
         groups: Sequence[str] | None = None,
         states: Sequence[LeaseState] | None = None,
+        of: history.Of = history.EVERY,
         offset: int = 0,
         limit: int = 50,
     ) -> tuple[list[Lease], int]:
         """Return leases from ``offset`` on, newest first, and how many there are altogether."""
         with self._read() as session:
             return history.counted_page(
-                session, users=users, groups=groups, states=states, offset=offset, limit=limit
+                session,
+                users=users,
+                groups=groups,
+                states=states,
+                of=of,
+                offset=offset,
+                limit=limit,
             )
 
     def transitions(self, lease_id: str) -> list[TransitionRecord]:

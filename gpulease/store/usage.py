@@ -152,6 +152,14 @@ class Used(NamedTuple):
     unknown: float
 
 
+class Held(NamedTuple):
+    """Seconds of one lease in a time on its devices: those in use, and all."""
+
+    devices: tuple[str, ...]
+    busy: float
+    held: float
+
+
 class Waited(NamedTuple):
     """A request: from when to when it waited, and whether it got a GPU then.
 
@@ -175,6 +183,25 @@ def minutes(session: Session, since: datetime, until: datetime) -> list[Used]:
         .order_by(row.minute)
     )
     return [Used(*found) for found in session.execute(query)]
+
+
+def by_lease(session: Session, since: datetime, until: datetime) -> list[Held]:
+    """Return the use of each lease from one instant until before another.
+
+    A lease that was given other devices meanwhile counts on its last ones.
+    """
+    row = EvidenceMinuteRow
+    held = row.busy + row.quiet + row.idle + row.unknown
+    sums = (
+        sa.select(row.lease_id, sa.func.sum(row.busy).label("b"), sa.func.sum(held).label("h"))
+        .where(row.minute >= since, row.minute < until)
+        .group_by(row.lease_id)
+        .subquery()
+    )
+    query = sa.select(LeaseRow.record["devices"], sums.c.b, sums.c.h).join(
+        sums, sums.c.lease_id == LeaseRow.id
+    )
+    return [Held(tuple(devices), busy, held) for devices, busy, held in session.execute(query)]
 
 
 def waits(session: Session, since: datetime, until: datetime, most: int = MOST) -> list[Waited]:

@@ -167,7 +167,7 @@ def test_labs_differ_by_colour_and_attendance_is_people_by_sessions(
         "grace": "1 of 2", "joan": "0 of 2", "linus": "0 of 2", "mary": "0 of 2",
         "visitor": "1 of 2",
     }  # fmt: skip
-    assert rows[-1] == ["Came", *"0 of 5 2 of 5".split()]
+    assert rows[-1] == ["Came", "0", "of", "5", "2", "of", "5"]
 
 
 @pytest.mark.parametrize(("total", "seats"), [(2, "2"), (9, "4")])
@@ -683,7 +683,28 @@ def test_an_admin_reads_what_projects_used(stage: Stage, page: Any) -> None:
     assert "12.3 (estimated)" in rows[0]
     page.select_option("#usage-by", "person")
     page.wait_for_selector("#usage th:has-text('Person')")
-    assert page.get_attribute("#usage a", "href").endswith("api/usage.csv?by=person")
+    csv = page.get_attribute("#usage a[download]", "href")
+    assert csv.endswith("api/usage.csv?by=person")
+
+
+def test_a_bar_opens_the_leases_that_it_sums_up(stage: Stage, page: Any) -> None:
+    stage.reader = ADMIN
+    people = ["ada b&c", "eve"]
+    stage.usage = [
+        {"person": name, "hours": 1.0, "gpu_hours": 1.0, "estimated": False} for name in people
+    ]
+    stage.ended = [lease("ended", id=name, user=name) for name in people]
+    page.goto(stage.url + "admin#usage")
+    page.select_option("#usage-by", "person")
+    page.click("#usage tr:has-text('ada b&c') progress")
+    page.wait_for_selector("#part-history:visible >> text=ada b&c")
+    page.wait_for_selector("#ended tr:has-text('eve')", state="detached")
+    assert page.locator("#ended tbody tr").count() == 1
+    page.reload()
+    page.click("#ended >> text=Show all")
+    page.wait_for_selector("#ended tr:has-text('eve')")
+    page.go_back()
+    page.wait_for_selector("#ended tr:has-text('eve')", state="detached")
 
 
 def test_an_admin_sees_use_over_time_behind_a_tab(stage: Stage, page: Any) -> None:
@@ -702,7 +723,13 @@ def test_an_admin_sees_use_over_time_behind_a_tab(stage: Stage, page: Any) -> No
     box = page.locator("#charts canvas").first.bounding_box()
     page.mouse.move(box["x"] + box["width"] - 30, box["y"] + box["height"] / 2)
     page.wait_for_selector("#charts .u-legend >> nth=0 >> text=1.5")
-    assert page.get_attribute("#charts > a", "href").endswith("api/usage/timeline.csv?hours=24")
+    links = page.locator("#charts a[download]").evaluate_all("all => all.map(each => each.href)")
+    assert [each.partition("api/usage/")[2] for each in links] == [
+        "timeline.csv?hours=24", "devices.csv?hours=24",
+    ]  # fmt: skip
+    rows = [row.split() for row in page.locator(".gl-heat tbody tr").all_inner_texts()]
+    assert rows[0] == ["GPU", "0", *["free"] * 12, *["90"] * 12]
+    assert (rows[1][2], rows[1][-1]) == ("0", "100")
     page.reload()
     page.wait_for_selector("#part-usage:visible")
 

@@ -117,6 +117,42 @@ def a_day() -> dict[str, Any]:
             "items": items}  # fmt: skip
 
 
+def use_of_two() -> dict[str, Any]:
+    """Return a day of two GPUs, one free until the afternoon and one always leased."""
+    until = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
+    day = {"since": (until - timedelta(days=1)).isoformat(), "until": until.isoformat()}
+    shares = [0.0] * 12 + [1.0] * 12
+    items = [
+        {"name": "GPU 0", "held": shares, "busy": [share * 0.9 for share in shares]},
+        {"name": "GPU 1", "held": [1.0] * 24, "busy": [n / 23 for n in range(24)]},
+    ]
+    of = {"pool": "cards", "node": ""}
+    return day | {"step": 3600, "items": [{"uuid": each["name"], **of, **each} for each in items]}
+
+
+def a_replay() -> dict[str, Any]:
+    """Return what shorter time-outs would have made of a week of two GPUs."""
+    until = datetime.now(UTC)
+    bins = [[2.0 if n % 40 > 15 else 0.5, 1.2 if n % 40 > 15 else 0.1, 0.0] for n in range(240)]
+    week = [(n * 14_000, n * 14_000 + 9_000) for n in range(43)]
+    used = [(begin + 1000, begin + 4000) for begin, _ in week]
+    less = [(begin, begin + 5000) for begin, _ in week]
+    fewer = [[held * 0.7, used, waiting] for held, used, waiting in bins]
+    idle = [(150.0, 30.0, 9), (300.0, 24.0, 4), (600.0, 15.0, 1), (1200.0, 6.0, 0)]
+    names = ("idle", "saved_hours", "interrupted")
+    return {
+        "sentences": ["Waits would have been 12 min shorter."],
+        "assumption": "People behave as they did.",
+        "complete": True,
+        "since": (until - timedelta(days=7)).isoformat(),
+        "until": until.isoformat(),
+        "now": {"gpus": 2, "bins": bins, "gpu": {"uuid": "G", "held": week, "busy": used}},
+        "then": {"gpus": 2, "bins": fewer, "gpu": {"uuid": "G", "held": less, "busy": used}},
+        "idle": 600.0,
+        "curve": [dict(zip(names, each, strict=True)) for each in idle],
+    }
+
+
 class Stage:
     """The server, in a thread of its own with an event loop of its own."""
 
@@ -135,6 +171,7 @@ class Stage:
         self.audit: list[dict[str, Any]] = []
         self.readings: list[dict[str, Any]] = []
         self.timeline: dict[str, Any] = a_day()
+        self.devices_use = use_of_two()
         self.projects: list[dict[str, Any]] = []
         self.reservations: list[dict[str, Any]] = []
         self.runs: list[dict[str, Any]] = []
@@ -144,11 +181,7 @@ class Stage:
         self.versions = [dict(self.policy)]
         self.time_outs = [asdict(each) | {"value": each.default} for each in form()]
         self.warned = 0
-        self.replayed: dict[str, Any] = {
-            "sentences": ["Waits would have been 12 min shorter."],
-            "assumption": "People behave as they did.",
-            "complete": True,
-        }
+        self.replayed: dict[str, Any] = a_replay()
         self.health: HealthView = {
             "status": "ok",
             "version": "1.0.0",
@@ -291,7 +324,8 @@ class API(Base):
             int(self.get_argument("limit", "50")),
         )
         if self.path_name == "leases":
-            ended = stage.ended
+            user = self.get_argument("user", "")
+            ended = [each for each in stage.ended if user in {"", each["user"]}]
             self.finish({"items": ended[offset : offset + limit], "total": len(ended)})
         elif self.path_name == "groups":
             self.finish({"items": [{"name": name} for name in stage.groups]})
@@ -317,6 +351,8 @@ class API(Base):
             self.finish({"items": found[offset : offset + limit], "total": len(found)})
         elif self.path_name == "usage":
             self.finish({"items": stage.usage})
+        elif self.path_name == "usage/devices":
+            self.finish(stage.devices_use)
         elif self.path_name == "usage/timeline":
             self.finish(stage.timeline)
         elif self.path_name.endswith("/use"):

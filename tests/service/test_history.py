@@ -36,8 +36,15 @@ async def test_lists_page_newest_first_and_say_how_many_there_are(site: Site) ->
     assert ([each["id"] for each in page["items"]], page["total"]) == (mine[1:3], 5)
     assert [each["id"] for each in await client.leases(state="ended", limit=2)] == mine
     assert await client.leases(state="live") == []
+    for query, theirs in (("user=eve", 0), ("user=stu", 5), ("project=none", 0)):
+        page = await client.call("GET", f"leases?state=ended&{query}")
+        assert page["total"] == theirs
     admin = site.client(site.hub.admin_token())
     assert [each["id"] for each in await admin.leases(state="ended")] == other + mine
+    name = (await admin.leases(state="ended"))[0]["gpu_class"]
+    for query in ("user=eve", f"user=eve&gpu_class={name}"):
+        page = await admin.call("GET", f"leases?state=ended&{query}")
+        assert [each["id"] for each in page["items"]] == other
     page = await admin.call("GET", "leases?state=ended&mine=1")
     assert page["total"] == 0
 

@@ -149,6 +149,10 @@ async def test_an_ask_names_its_project_or_is_refused(run: Any, policy: Path) ->
             await client.ask({"project": "bio"})
         assert refused.value.reason == "unknown_project"
         assert (await client.ask({"project": "phys"}))["project"] == "phys"
+        for project, number in (("phys", 1), ("bio", 0)):
+            for state in ("", "live"):
+                found = await client.call("GET", f"leases?state={state}&project={project}")
+                assert found["total"] == number
 
 
 async def test_what_was_spent_is_known_after_a_restart(run: Any, policy: Path) -> None:

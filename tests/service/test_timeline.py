@@ -10,9 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpulease.errors import GPULeaseError
+from gpulease.policy.model import Device
 from gpulease.service.control_loop.evidence import Readings
-from gpulease.service.leases.history import STEPS, step_of, timeline
-from gpulease.store.usage import Used, Waited
+from gpulease.service.leases.history import STEPS, by_device, step_of, timeline
+from gpulease.store import EvidenceMinute
+from gpulease.store.usage import Held, Used, Waited
 from tests.helpers import wait_for_async
 from tests.policy.build import NOW, active, at, busy
 from tests.service.kit import Site, active_lease
@@ -68,6 +70,33 @@ def test_a_chart_has_few_steps_of_whole_minutes_or_hours(hours: int, folded: boo
     assert step % timedelta(hours=1 if folded else 0, minutes=0 if folded else 1) == timedelta()
 
 
+def test_a_devices_share_is_that_of_all_its_leases_and_of_the_time_that_a_step_has() -> None:
+    there = [Device("a", "cards", "GPU a", 0), Device("b", "cards", "GPU b", 0)]
+    steps = [
+        [Held(("a",), 600.0, 1800.0), Held(("a", "gone"), 0.0, 900.0)],
+        [Held(("gone",), 1800.0, 1800.0)],  # the second step has half an hour
+    ]
+    found = by_device(steps, there, START, moment(5400), timedelta(hours=1))
+    assert {each["uuid"]: (each["name"], each["held"], each["busy"]) for each in found} == {
+        "a": ("GPU a", [0.75, 0.0], [0.167, 0.0]),
+        "b": ("GPU b", [0.0, 0.0], [0.0, 0.0]),
+        "gone": ("", [0.25, 1.0], [0.0, 1.0]),
+    }
+
+
+async def test_the_use_of_a_device_is_read_from_the_minutes_of_its_leases(site: Site) -> None:
+    lease, _, _ = await active_lease(site)
+    services = site.service.services
+    at = services.loop.shown().now.replace(second=0, microsecond=0) - timedelta(hours=5)
+    minutes = [EvidenceMinute(lease["id"], at, busy=30.0, idle=30.0)]
+    await services.ledger.call(services.ledger.store.record_evidence, [], minutes)
+    admin = site.client(site.hub.admin_token())
+    found = await admin.call("GET", "usage/devices?hours=6")
+    before = [(sum(each["held"][:-4]), sum(each["busy"][:-4])) for each in found["items"]]
+    assert [round(share * found["step"]) for share in max(before)] == [60, 30]
+    assert min(before) == (0, 0)
+
+
 async def test_admins_see_it_as_data_and_as_a_table_and_nobody_else_does(site: Site) -> None:
     await active_lease(site)
     admin = site.client(site.hub.admin_token())
@@ -79,7 +108,7 @@ async def test_admins_see_it_as_data_and_as_a_table_and_nobody_else_does(site: S
         assert found["step"] % 3600 == 0
         assert found["since"].endswith(":00:00+00:00")
     student = site.client(site.hub.server_token("stu"))
-    for path in ("usage/timeline", "usage/timeline.csv"):
+    for path in ("usage/timeline", "usage/timeline.csv", "usage/devices", "usage/devices.csv"):
         with pytest.raises(GPULeaseError) as refused:
             await student.call("GET", path)
         assert refused.value.status == 403

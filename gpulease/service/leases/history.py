@@ -12,7 +12,7 @@ from statistics import median
 
 from gpulease.errors import GPULeaseError
 from gpulease.policy.calendar.reservation import Window
-from gpulease.policy.model import Lease, LeaseState
+from gpulease.policy.model import Device, Lease, LeaseState
 from gpulease.policy.reservations.reports import Attendance, attendance
 from gpulease.service.control_loop.deciding import event_view
 from gpulease.service.control_loop.evidence import busy_share
@@ -20,9 +20,10 @@ from gpulease.service.control_loop.incidents import note_for
 from gpulease.service.control_loop.ledger import Ledger
 from gpulease.service.hubs.auth import Asker
 from gpulease.service.leases.commands import LeaseCommands
-from gpulease.service.schemas.shapes import LeaseEvent, TimelineStep
+from gpulease.service.schemas.shapes import DeviceUse, LeaseEvent, TimelineStep
 from gpulease.store import usage
-from gpulease.store.usage import Used, Waited
+from gpulease.store.history import EVERY, Of
+from gpulease.store.usage import Held, Used, Waited
 
 #: Who was asked for so long before a window may still have been in it.
 _LONGEST_LEASE = timedelta(days=7)
@@ -36,12 +37,12 @@ class History:
         self._commands = commands
 
     async def page(
-        self, asker: Asker, *, state: str, mine: bool, offset: int, limit: int
+        self, asker: Asker, *, state: str, mine: bool, of: Of = EVERY, offset: int, limit: int
     ) -> tuple[list[Lease], int]:
         """Return leases newest first, and how many there are altogether."""
         everybody = not mine and (asker.admin or asker.leads_all)
         if state == "live":  # all of them are in memory, and every page and notebook asks
-            found = self._live(asker, everybody=everybody, mine=mine)
+            found = [x for x in self._live(asker, everybody=everybody, mine=mine) if of.has(x)]
             found.sort(key=lambda lease: (lease.created, lease.id), reverse=True)
             return found[offset : offset + limit], len(found)
         store = self._ledger.store
@@ -50,6 +51,7 @@ class History:
             users=None if everybody else [asker.name],
             groups=None if everybody else [] if mine else list(asker.leads),
             states=_states(state),
+            of=of,
             offset=offset,
             limit=limit,
         )
@@ -125,6 +127,8 @@ def _states(state: str) -> tuple[LeaseState, ...] | None:
 
 #: A chart has about so many steps.
 STEPS = 180
+#: A heat map has about so many columns.
+COLUMNS = 24
 #: In so many parts a time is read.
 _PARTS = 8
 _HOUR = timedelta(hours=1)
@@ -149,10 +153,66 @@ async def read_timeline(
     return found, await ledger.call(ledger.store.read, usage.waits, since, until)
 
 
-def step_of(length: timedelta, folded: bool) -> timedelta:
+def step_of(length: timedelta, folded: bool, steps: int = STEPS) -> timedelta:
     """Return how long a step is: whole minutes, and whole hours where older hours are one row."""
     unit = _HOUR if folded else _MINUTE
-    return max(-(-length // (STEPS * unit)), 1) * unit
+    return max(-(-length // (steps * unit)), 1) * unit
+
+
+async def read_by_device(
+    ledger: Ledger, since: datetime, until: datetime, step: timedelta
+) -> list[list[Held]]:
+    """Return what each lease used in each step; a step is one read, so no change waits for long.
+
+    Raises:
+        GPULeaseError: the store cannot be read.
+    """
+    starts = [since + number * step for number in range(-(-(until - since) // step))]
+    return [
+        await ledger.call(ledger.store.read, usage.by_lease, at, min(at + step, until))
+        for at in starts
+    ]
+
+
+def by_device(
+    steps: Sequence[Sequence[Held]],
+    devices: Iterable[Device],
+    since: datetime,
+    until: datetime,
+    step: timedelta,
+) -> list[DeviceUse]:
+    """Return each device's shares of all steps, also of those that are no longer there.
+
+    Args:
+        steps: what leases used, by step.
+        devices: those that are there now.
+        since: the beginning of the first step.
+        until: the end of the last step, which may be shorter than the others.
+        step: how long a step is.
+    """
+    there = {device.uuid: device for device in devices}
+    past = {uuid for one in steps for each in one for uuid in each.devices}
+    held = {uuid: [[0.0, 0.0] for _ in steps] for uuid in there.keys() | past}
+    for number, one in enumerate(steps):
+        seconds = (min(since + (number + 1) * step, until) - since - number * step).total_seconds()
+        for each in one:
+            for uuid in each.devices:
+                held[uuid][number][0] += each.held / seconds
+                held[uuid][number][1] += each.busy / seconds
+    found = [_use_of(uuid, there.get(uuid), shares) for uuid, shares in held.items()]
+    return sorted(found, key=lambda each: (each["pool"], each["node"], each["name"], each["uuid"]))
+
+
+def _use_of(uuid: str, device: Device | None, shares: Iterable[Sequence[float]]) -> DeviceUse:
+    held, busy = zip(*shares, strict=True)
+    return {
+        "uuid": uuid,
+        "name": device.name if device else "",
+        "pool": device.pool if device else "",
+        "node": device.node if device else "",
+        "held": [round(min(share, 1.0), 3) for share in held],
+        "busy": [round(min(share, 1.0), 3) for share in busy],
+    }
 
 
 @dataclass

@@ -31,6 +31,7 @@ from gpulease.service.schemas.shapes import (
     ServerView,
     UseReading,
 )
+from gpulease.store.history import Of
 from gpulease.texts import Text
 
 log = logging.getLogger(__name__)
@@ -48,6 +49,7 @@ class Leases(BaseHandler):
             self.asker,
             state=query.state,
             mine=is_set(query.mine),
+            of=Of(query.user, query.project, query.gpu_class),
             offset=query.offset,
             limit=query.limit,
         )

@@ -32,6 +32,7 @@ from gpulease.service.schemas.bodies import (
     UsageQuery,
 )
 from gpulease.service.schemas.shapes import (
+    DevicesUse,
     GroupView,
     Items,
     PoolShare,
@@ -119,11 +120,8 @@ class Timeline(BaseHandler):
 
     async def found(self) -> TimelineView:
         """Return the last hours; where older hours are one row each, in whole hours."""
-        hours, snapshot = self.query(TimelineQuery).hours, self.services.loop.shown()
-        until = snapshot.now.astimezone(UTC).replace(second=0, microsecond=0)
-        length = timedelta(hours=hours)
-        folded = length > timedelta(days=1)
-        since = (until - length).replace(minute=0) if folded else until - length
+        snapshot = self.services.loop.shown()
+        since, until, folded = _last(self.query(TimelineQuery).hours, snapshot.now)
         step, workers = history.step_of(until - since, folded), self.services.workers
         async with workers.turn(self.asker.name):
             minutes, waits = await history.read_timeline(self.services.ledger, since, until)
@@ -149,6 +147,62 @@ class TimelineTable(Timeline):
         rows = ([row[column] for column in columns] for row in map(dict, found["items"]))
         self.set_header("Content-Type", "text/csv; charset=utf-8")
         self.finish(csv_text(columns, rows))
+
+
+class Devices(BaseHandler):
+    """``usage/devices``: when each device was in use; for admins."""
+
+    @needs_scope(SCOPE_ADMIN)
+    @answers({200: DevicesUse}, query=TimelineQuery)
+    async def get(self) -> None:
+        """Sum up the use of each device in equal steps of the last ``hours``."""
+        self.answer(await self.found())
+
+    async def found(self) -> DevicesUse:
+        """Return the last hours in a few steps from a whole hour on."""
+        snapshot, workers = self.services.loop.shown(), self.services.workers
+        hours = self.query(TimelineQuery).hours
+        since, until, folded = _last(hours, snapshot.now)
+        since = since.replace(minute=0)
+        step = history.step_of(timedelta(hours=hours), folded, history.COLUMNS)
+        async with workers.turn(self.asker.name):
+            steps = await history.read_by_device(self.services.ledger, since, until, step)
+            items = await workers.in_turn(
+                history.by_device, steps, snapshot.devices, since, until, step
+            )
+        return {
+            "since": since.isoformat(),
+            "until": until.isoformat(),
+            "step": step.total_seconds(),
+            "items": items,
+        }
+
+
+class DevicesTable(Devices):
+    """``usage/devices.csv``."""
+
+    @needs_scope(SCOPE_ADMIN)
+    @answers({200: Text("text/csv")}, query=TimelineQuery)
+    async def get(self) -> None:
+        """Return the same as a table: a line for each device and step."""
+        found = await self.found()
+        since, step = datetime.fromisoformat(found["since"]), timedelta(seconds=found["step"])
+        rows = (
+            [(since + number * step).isoformat(), *named, held, busy]
+            for each in found["items"]
+            for named in [[each["uuid"], each["name"], each["pool"], each["node"]]]
+            for number, (held, busy) in enumerate(zip(each["held"], each["busy"], strict=True))
+        )
+        self.set_header("Content-Type", "text/csv; charset=utf-8")
+        self.finish(csv_text(["at", "uuid", "name", "pool", "node", "held", "busy"], rows))
+
+
+def _last(hours: int, now: datetime) -> tuple[datetime, datetime, bool]:
+    """Return from when to when the last hours are, and whether some of them are one row each."""
+    until = now.astimezone(UTC).replace(second=0, microsecond=0)
+    length = timedelta(hours=hours)
+    folded = length > timedelta(days=1)
+    return (until - length).replace(minute=0) if folded else until - length, until, folded
 
 
 def projects_of(snapshot: Snapshot, asker: Asker) -> list[dict[str, Any]]:

@@ -296,10 +296,16 @@ class AuditQuery(PageQuery):
 
 
 class LeasesQuery(PageQuery):
-    """Which leases: ``mine`` are the asker's own, ``live`` those that have not ended."""
+    """Which leases: ``mine`` are the asker's own, ``live`` those that have not ended.
+
+    ``user``, ``project`` and ``gpu_class`` narrow the list to theirs; "" is every one.
+    """
 
     state: _State = ""
     mine: _Flag = ""
+    user: Annotated[str, Field(max_length=255)] = ""
+    project: Annotated[str, Field(max_length=255)] = ""
+    gpu_class: Annotated[str, Field(max_length=64)] = ""
 
 
 class RunsQuery(PageQuery):

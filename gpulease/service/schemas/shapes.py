@@ -201,6 +201,18 @@ class Sensitivity(TypedDict):
     differences: dict[str, Range]
 
 
+class TradeOff(TypedDict):
+    """A point of the curve: an idle time-out (seconds), and what it would have come to.
+
+    ``saved_hours``: GPU-hours less than each notebook's until it was closed; ``interrupted``: GPUs
+    that were wanted again within a minute after they were released.
+    """
+
+    idle: float
+    saved_hours: float
+    interrupted: int
+
+
 class WhatIfView(TypedDict):
     """What a text would have made of the last days."""
 
@@ -217,6 +229,8 @@ class WhatIfView(TypedDict):
     now: Outcome
     then: Outcome
     sensitivity: Sensitivity
+    idle: float  # the time-out in force, seconds
+    curve: list[TradeOff]  # by idle time-out; the one in force is among them
     sentences: list[str]
     complete: bool
 
@@ -333,6 +347,26 @@ class TimelineView(TypedDict):
     step: float  # seconds
     devices: int
     items: list[TimelineStep]
+
+
+class DeviceUse(TypedDict):
+    """How one device was used in equal steps: shares of each, 0 to 1."""
+
+    uuid: str
+    name: str  # "" where it is no longer there
+    pool: str
+    node: str
+    held: list[float]  # by a lease
+    busy: list[float]
+
+
+class DevicesUse(TypedDict):
+    """How each device was used over a time."""
+
+    since: str
+    until: str
+    step: float  # seconds
+    items: list[DeviceUse]
 
 
 class UsageView(TypedDict):

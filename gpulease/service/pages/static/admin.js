@@ -18,6 +18,8 @@ const SIZE = 25;
 const live = new Live();
 const toEnd = ending(live);
 const ended = { offset: 0, total: 0, items: [] };
+const FILTERS = { user: _("Person"), project: _("Project"), gpu_class: _("Class") };
+let of = {}; // whose ended leases are shown: members of FILTERS; {} is everybody's
 let offset = 0;
 let count = -1;
 const $ = (id) => document.getElementById(id);
@@ -56,11 +58,23 @@ async function readUsage() {
   }
 }
 
+/** Show what a link asks for: of a person, a project or a class. */
+function openHistory(wanted) {
+  of = Object.fromEntries([...wanted].filter(([name]) => FILTERS[name]));
+  readEnded(0);
+}
+
+function filterLine(chosen) {
+  const [found] = Object.entries(chosen);
+  if (!found) return null;
+  return h("p", { class: "gl-actions", "data-key": "filter" }, h("span", {}, `${FILTERS[found[0]]}: `, h("strong", {}, found[1])), h("a", { class: "btn btn-sm btn-outline-contrast", href: "#history" }, _("Show all")));
+}
+
 async function readEnded(from = ended.offset) {
   try {
-    const answer = await api.listLeases("ended", from, SIZE);
+    const answer = await api.listLeases("ended", from, SIZE, of);
     Object.assign(ended, { offset: from, total: answer.total, items: answer.items });
-    update($("ended"), endedTable(ended, SIZE));
+    update($("ended"), filterLine(of), endedTable(ended, SIZE));
   } catch (error) {
     alertError(error);
   }
@@ -84,8 +98,9 @@ $("search").addEventListener("input", () => {
   draw();
 });
 $("usage-by").addEventListener("change", readUsage);
+$("usage").addEventListener("click", (event) => event.target.closest("[data-opens]")?.closest("tr").querySelector("a")?.click());
 showDevices($("devices"), live);
 const turnAudit = showAudit($("audit"), $("audit-search"));
 const readCharts = showCharts($("charts"), $("charts-hours"));
-const OPENED = { usage: () => [readUsage(), readCharts()], history: () => readEnded(), audit: () => turnAudit() };
-tabs($("tabs"), (name) => OPENED[name]?.());
+const OPENED = { usage: () => [readUsage(), readCharts()], history: openHistory, audit: () => turnAudit() };
+tabs($("tabs"), (name, wanted) => OPENED[name]?.(wanted));

@@ -114,5 +114,5 @@ export const keep = (id) => post(`leases/${encodeURIComponent(id)}/keep`);
 /** Return, withdraw or (with a note) end a lease; `force`: though a cell runs or values are lost. */
 export const end = (id, { note = "", force = false } = {}) => del(`leases/${encodeURIComponent(id)}`, { note, force });
 
-export const listLeases = (state, offset, limit) =>
-  get(`leases?state=${state}&offset=${offset}&limit=${limit}`);
+/** A page of leases; `of` are further members of the query. */
+export const listLeases = (state, offset, limit, of = {}) => get(`leases?${new URLSearchParams({ state, offset, limit, ...of })}`);

@@ -1,11 +1,12 @@
-// What GPUs did over time and how many people waited: two charts of the same steps, and in words.
+// What GPUs did over time, all and each, and how many people waited: in pictures and in words.
 import { Plot } from "./lib/chart.js";
 import * as api from "./api.js";
 import { alertError, h, meta, update } from "./dom.js";
+import { heatMap } from "./heat.js";
 import { _, _n, locale } from "./texts.js";
 import { duration, percent } from "./words.js";
 
-const HEIGHT = 220; // px
+export const HEIGHT = 220; // px
 // The lowest of the stack first: what a lease's GPU did, and a colour of the page's theme.
 const LAYERS = [
   ["busy", _("busy"), "--bs-success"],
@@ -14,46 +15,62 @@ const LAYERS = [
   ["unknown", _("no data"), "--bs-secondary"],
 ];
 
-const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-const figure = (value) => (value ?? 0).toLocaleString(locale, { maximumFractionDigits: 1 });
+export const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+export const figure = (value) => (value ?? 0).toLocaleString(locale, { maximumFractionDigits: 1 });
 
 /** Keep `place` showing the hours that `choice`, a select element, says. */
 export function showCharts(place, choice) {
   let found = null;
-  let plots = [];
+  let devices = null;
+  const redraw = keepDrawn(place, draw);
 
   async function read() {
     try {
-      found = await api.get(`usage/timeline?hours=${choice.value}`);
+      const hours = `hours=${choice.value}`;
+      [found, devices] = await Promise.all([api.get(`usage/timeline?${hours}`), api.get(`usage/devices?${hours}`)]);
     } catch (error) {
       alertError(error);
       return;
     }
-    draw();
+    redraw();
   }
 
   function draw() {
-    if (!found) return;
-    for (const plot of plots) plot.destroy();
-    const link = h("a", { href: `${meta("prefix")}api/usage/timeline.csv?hours=${choice.value}`, download: "timeline.csv" }, _("As CSV"));
+    if (!found) return [];
+    const link = (name) => h("a", { href: `${meta("prefix")}api/usage/${name}.csv?hours=${choice.value}`, download: `${name}.csv` }, _("As CSV"));
     const used = frame(_("GPUs in use"), usedWords(found));
     const waited = frame(_("People waiting"), waitWords(found));
     update(place);
-    place.append(used.whole, waited.whole, link);
+    const heading = h("h3", { class: "h6 mb-1" }, _("Use of each device"));
+    const legend = h("p", { class: "gl-small" }, _("Busy share in percent. Empty: no lease held it."));
+    place.append(used.whole, waited.whole, h("p", {}, link("timeline")), heading, legend, h("div", {}, heatMap(devices)), link("devices"));
     const width = place.clientWidth;
-    plots = [usedPlot(found, width, used.inner), waitPlot(found, width, waited.inner)];
+    return [usedPlot(found, width, used.inner), waitPlot(found, width, waited.inner)];
   }
 
   choice.addEventListener("change", read);
-  new MutationObserver(draw).observe(document.documentElement, { attributeFilter: ["data-bs-theme"] });
-  new ResizeObserver(() => {
-    for (const plot of plots) if (place.clientWidth) plot.setSize({ width: place.clientWidth, height: HEIGHT });
-  }).observe(place);
   return read;
 }
 
+/** Keep the charts that `draw()` makes in `place` as wide as it, in the colours of the theme; returns what draws them anew. */
+export function keepDrawn(place, draw) {
+  let plots = [];
+  const redraw = () => {
+    for (const plot of plots) plot.destroy();
+    plots = draw();
+  };
+  new MutationObserver(redraw).observe(document.documentElement, { attributeFilter: ["data-bs-theme"] });
+  new ResizeObserver(() => {
+    for (const plot of plots) {
+      const width = plot.root.parentElement.clientWidth;
+      if (width) plot.setSize({ width, height: HEIGHT });
+    }
+  }).observe(place);
+  return redraw;
+}
+
 /** A picture that a screen reader has as the words below it. */
-function frame(title, words) {
+export function frame(title, words) {
   const inner = h("div", { role: "img", "aria-label": `${title}. ${words}` });
   const whole = h("figure", { class: "gl-chart" }, h("figcaption", {}, h("h3", { class: "h6 mb-1" }, title), h("p", { class: "gl-small" }, words)), inner);
   return { whole, inner };
@@ -76,7 +93,7 @@ function waitWords({ items }) {
   return _n("{n} GPU was given; the wait was {time}.", "{n} GPUs were given; the longest wait was {time}.", granted, { time: duration(longest) });
 }
 
-function axes(step) {
+export function axes(step) {
   const days = step >= 3600;
   const style = days ? { day: "numeric", month: "short" } : { timeStyle: "short" };
   const words = (seconds) => (days ? new Date(seconds * 1000).toLocaleDateString(locale, style) : new Date(seconds * 1000).toLocaleTimeString(locale, style));
@@ -88,7 +105,7 @@ function axes(step) {
   ];
 }
 
-const moment = (_plot, seconds) => (seconds === null ? "" : new Date(seconds * 1000).toLocaleString(locale, { dateStyle: "short", timeStyle: "short" }));
+export const moment = (_plot, seconds) => (seconds === null ? "" : new Date(seconds * 1000).toLocaleString(locale, { dateStyle: "short", timeStyle: "short" }));
 const options = ({ step }, width) => ({ width, height: HEIGHT, axes: axes(step), cursor: { drag: { x: false, y: false } }, legend: { markers: { width: 1 } } });
 const upTo = (most) => ({ y: { range: (_plot, _least, highest) => [0, Math.max(most, highest ?? 0, 1)] } });
 const times = (items) => items.map((item) => Date.parse(item.at) / 1000);

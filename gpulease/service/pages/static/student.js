@@ -70,7 +70,7 @@ function showInTitle() {
 
 async function readHistory(offset = history.offset) {
   try {
-    const answer = await api.listLeases("ended&mine=1", offset, PAGE);
+    const answer = await api.listLeases("ended", offset, PAGE, { mine: 1 });
     Object.assign(history, { offset, total: answer.total, items: answer.items });
     redraw();
   } catch (error) {

@@ -1,11 +1,12 @@
-// The parts of a page behind tabs.  The address keeps which one is open: "#usage" opens it.
+// The parts of a page behind tabs.  The address keeps which one is open: "#usage" opens it,
+// and "#history?user=ada" says what it is to show.
 
-/** Show one part at a time; `opened(name)` is called whenever one is shown. */
+/** Show one part at a time; `opened(name, wanted)` is called whenever one is shown. */
 export function tabs(list, opened) {
   const all = [...list.querySelectorAll("[role=tab]")];
   const named = (name) => all.find((tab) => tab.dataset.tab === name);
 
-  function show(chosen) {
+  function show(chosen, wanted = "") {
     for (const tab of all) {
       const open = tab === chosen;
       tab.setAttribute("aria-selected", String(open));
@@ -13,9 +14,12 @@ export function tabs(list, opened) {
       tab.classList.toggle("active", open);
       document.getElementById(tab.getAttribute("aria-controls")).hidden = !open;
     }
-    opened(chosen.dataset.tab);
+    opened(chosen.dataset.tab, new URLSearchParams(wanted));
   }
-  const follow = () => show(named(location.hash.slice(1)) ?? all[0]);
+  const follow = () => {
+    const [name, wanted] = location.hash.slice(1).split("?");
+    show(named(name) ?? all[0], wanted);
+  };
   const go = (tab) => {
     history.replaceState(null, "", `#${tab.dataset.tab}`);
     show(tab);

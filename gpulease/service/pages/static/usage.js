@@ -4,7 +4,15 @@ import { _ } from "./texts.js";
 import { hours } from "./words.js";
 
 const TITLES = { project: _("Project"), person: _("Person"), class: _("Class"), day: _("Day") };
+// What the history of leases can be narrowed to.
+const FILTERS = { project: "project", person: "user", class: "gpu_class" };
 const nameOf = (row, by) => row[by] || (by === "project" ? _("no project") : "-");
+
+/** What a row is of, as a link to its leases. */
+function leases(row, by) {
+  if (!row[by] || !FILTERS[by]) return nameOf(row, by);
+  return h("a", { href: `#history?${new URLSearchParams({ [FILTERS[by]]: row[by] })}`, title: _("Show its leases") }, row[by]);
+}
 
 /** Rows of the service's usage with a bar each: the most used first, but days in their order. */
 export function usageTable(rows, by) {
@@ -16,10 +24,10 @@ export function usageTable(rows, by) {
     h(
       "tr",
       { "data-key": row[by] || "none" },
-      cell(TITLES[by], nameOf(row, by)),
+      cell(TITLES[by], leases(row, by)),
       cell(_("GPU-hours"), hours(row.gpu_hours), row.estimated ? _(" (estimated)") : ""),
       cell(_("Device hours"), hours(row.hours)),
-      cell("", h("progress", { class: "gl-meter", max: most, value: row.gpu_hours, "aria-label": _("Share of {name}", { name: nameOf(row, by) }) })),
+      h("td", { "data-label": "", "data-opens": by in FILTERS }, h("progress", { class: "gl-meter", max: most, value: row.gpu_hours, "aria-label": _("Share of {name}", { name: nameOf(row, by) }) })),
     );
   const heads = [TITLES[by], _("Charged GPU-hours"), _("Device hours")];
   return [
