@@ -27,6 +27,7 @@ from gpulease.policy.model import (
     Warn,
 )
 from gpulease.simulate.people import Person, Phase
+from gpulease.simulate.spans import Spans, Timeline
 
 
 @dataclass(frozen=True)
@@ -134,6 +135,7 @@ class Outcome:
         reattaches: asks of a session that had had a GPU before.
         jain: Jain's index of the projects' saturations, 1 is even; ``None`` without contention.
         bins: for each part of the time the mean GPUs held and used, and requests waiting.
+        gpu: the time line of the GPU that was to be watched, else of the one that was held most.
     """
 
     name: str
@@ -159,6 +161,7 @@ class Outcome:
     projects: tuple[ProjectOutcome, ...]
     plans: int
     bins: tuple[tuple[float, float, float], ...] = field(repr=False)
+    gpu: Timeline = field(default=Timeline(), repr=False)
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON values."""
@@ -168,8 +171,12 @@ class Outcome:
 class Tally:
     """Counts while a replay runs."""
 
-    def __init__(self, length: float, policy: PolicyDocument) -> None:
+    def __init__(self, length: float, policy: PolicyDocument, watch: str = "") -> None:
         self._length = length
+        self._watch = watch
+        self._granted: dict[str, tuple[str, ...]] = {}  # lease -> its devices
+        self._used_by: dict[str, tuple[str, ...]] = {}  # session -> devices of its present cell
+        self._spans = Spans(length)
         self._policy = policy
         self._pools = {each.name: each.pool for each in policy.classes}
         self._capacity: Counter[str] = Counter()
@@ -246,6 +253,7 @@ class Tally:
             if lease.state is LeaseState.QUEUED or waits_for_node(lease, self._policy):
                 self._waiting[key] += sign * lease.count
             elif lease.state in lifecycle.HOLDING:
+                self._granted[lease.id] = lease.devices
                 self._held[key] += sign * lease.count
                 self._held_cards += sign * lease.cards
         self._fair = None
@@ -296,12 +304,14 @@ class Tally:
     def begins(self, person: Person) -> None:
         """Count a GPU cell that begins."""
         self._using += self._cards_of(person)
+        self._used_by[person.session.id] = self._granted.get(person.lease or "", ())
 
     def used(self, person: Person, seconds: float) -> None:
         """Count a GPU cell that ends, and how long it used its GPUs."""
         self._using -= self._cards_of(person)
         cards = self._cards_of(person)
         self._busy_hours[person.session.project] += seconds * cards / _HOUR
+        self._spans.busy(self._used_by.pop(person.session.id, ()), self._t - seconds, self._t)
 
     def _cards_of(self, person: Person) -> float:
         """Return how many cards a person's session uses: a part of one where its class is that."""
@@ -313,6 +323,7 @@ class Tally:
     def held(self, lease: Lease, seconds: float) -> None:
         """Count what a lease held, from its grant until its devices were free again."""
         self._held_hours[project_of(lease)] += seconds * lease.cards / _HOUR
+        self._spans.held(lease.devices, self._t - seconds, self._t)
 
     def there(self, devices: Sequence[Device], added: int) -> None:
         """Count which GPUs are there from now on, and how many of them are of added nodes."""
@@ -377,6 +388,7 @@ class Tally:
             ),
             plans=self._plans,
             bins=tuple((held, used, waiting) for held, used, waiting in self._bins),
+            gpu=self._spans.timeline(self._watch),
         )
 
     def _told(self) -> Expected:

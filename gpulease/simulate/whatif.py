@@ -9,9 +9,11 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any, Final
 
 from gpulease.policy import document
+from gpulease.policy.document import edit
 from gpulease.policy.model import Device, PolicyDocument
 from gpulease.simulate import codec
 from gpulease.simulate.assumptions import Assumptions
@@ -26,7 +28,9 @@ ASSUMPTION: Final = Text(
 )
 #: Factors of the time to think; the first is what is shown, the others are its sensitivity.
 THINK: Final = (1.0, 0.5, 2.0)
-NOW, THEN = "now", "then"
+NOW, THEN, CURVE = "now", "then", "curve"
+#: Factors of the idle time-out in force that are tried for the curve; 1 is the first pair's.
+IDLE: Final = (0.25, 0.5, 2.0, 4.0)
 #: Figures whose range over the time to think is given.
 _RANGED = ("held_hours", "busy_hours", "reclaims", "false_reclaims", "reattaches")
 _WAITS = ("p50", "p95")
@@ -39,10 +43,41 @@ def replays(
     factors: Sequence[float] = THINK,
 ) -> Iterator[dict[str, Any]]:
     """Yield what came of each policy under each time to think, the most telling first."""
+    watch = ""  # the GPU whose time line is shown: the same under each
     for think in factors:
         for name, policy in policies.items():
-            found = replay(trace, policy, devices, Assumptions(think=think), name=name)
+            found = replay(trace, policy, devices, Assumptions(think=think), name=name, watch=watch)
+            watch = found.gpu.uuid
             yield {"think": think, "name": name, "outcome": found.to_json()}
+
+
+def trade_offs(
+    trace: Trace, text: str, devices: Sequence[Device], factors: Sequence[float] = IDLE
+) -> Iterator[dict[str, Any]]:
+    """Yield what came of a document with other idle time-outs, for the curve."""
+    outs = document.parse(text, 0).time_outs
+    (bounds,) = (each for each in document.form() if each.name == "idle")
+    tried = {round(min(max(outs.idle * each, bounds.least), bounds.most)) for each in factors}
+    for idle in sorted(tried - {outs.idle}):
+        pressed = min(idle, outs.idle_under_pressure)
+        values = {"idle": f"{idle}s", "idle_under_pressure": f"{pressed:g}s"}
+        policy = document.parse(edit.with_time_outs(text, values), 0)
+        found = replay(trace, policy, devices, Assumptions(), name=CURVE)
+        yield {"idle": idle, "name": CURVE, "outcome": found.to_json()}
+
+
+def curve(found: Sequence[Mapping[str, Any]], idle: float) -> list[dict[str, Any]]:
+    """Return the points of the curve by idle time-out, with the one in force (``idle``)."""
+    points = {each["idle"]: each["outcome"] for each in found if each["name"] == CURVE}
+    points[idle] = next(each["outcome"] for each in found if each["name"] == NOW)
+    return [
+        {
+            "idle": seconds,
+            "saved_hours": round(outcome["saved_hours"], 2),
+            "interrupted": outcome["false_reclaims"],
+        }
+        for seconds, outcome in sorted(points.items())
+    ]
 
 
 def answer(found: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
@@ -51,7 +86,7 @@ def answer(found: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
     ``complete`` says whether every time to think was worked out.
     """
     by_factor: dict[float, dict[str, Any]] = {}
-    for each in found:
+    for each in (each for each in found if each["name"] != CURVE):
         by_factor.setdefault(each["think"], {})[each["name"]] = each["outcome"]
     whole = {think: both for think, both in by_factor.items() if {NOW, THEN} <= both.keys()}
     if THINK[0] not in whole:
@@ -152,7 +187,9 @@ def main() -> None:
     asked = json.load(sys.stdin)
     policies = {name: document.parse(asked[name], 0) for name in (NOW, THEN)}
     devices = codec.devices_from_json(asked["devices"])
-    for each in replays(codec.trace_from_json(asked["trace"]), policies, devices):
+    trace = codec.trace_from_json(asked["trace"])
+    tried = replays(trace, policies, devices), trade_offs(trace, asked[NOW], devices)
+    for each in chain.from_iterable(tried):
         sys.stdout.write(f"{json.dumps(each)}\n")
         sys.stdout.flush()
 

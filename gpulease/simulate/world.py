@@ -91,14 +91,17 @@ def replay(
     assumed: Assumptions = _AS_USUAL,
     *,
     name: str = "",
+    watch: str = "",
 ) -> Outcome:
-    """Return what would have come of a trace under a policy.
+    """Return what would have come of a trace under a policy, with the time line of one GPU.
+
+    ``watch``: its identifier; "" is the one that was held most.
 
     Raises:
         BrokenPromise: the planner did what it must never do.
     """
     there = tuple(capacity.with_parts(map(_unused, devices), policy.parts))
-    return _World(trace, policy, there, assumed).run(name)
+    return _World(trace, policy, there, assumed, watch).run(name)
 
 
 def _unused(device: Device) -> Device:
@@ -115,6 +118,7 @@ class _World:
         policy: PolicyDocument,
         devices: Sequence[Device],
         assumed: Assumptions,
+        watch: str,
     ) -> None:
         self._policy = policy
         self._assumed = assumed
@@ -129,7 +133,7 @@ class _World:
         self._plan_wanted = False
         self._next_look = 0.0
         self._windows = Windows(trace, policy)
-        self._tally = Tally(trace.length, policy)
+        self._tally = Tally(trace.length, policy, watch)
         self._clock = Clock(trace.begin, trace.length, self._tally.pass_until)
         self._nodes = Nodes(
             policy, self._clock, devices, assumed.unneeded,

@@ -6,7 +6,7 @@ import pytest
 
 from gpulease.service.pages import PageReader
 from tests.helpers import wait_for
-from tests.pages.stage import Stage
+from tests.pages.stage import Stage, soon
 
 pytestmark = pytest.mark.browser
 ADMIN = PageReader("root", admin=True)
@@ -203,6 +203,12 @@ def test_sliders_move_the_time_outs_and_say_what_last_week_would_have_been(
     page.wait_for_selector("#outs-replay >> text=Waits would have been 12 min shorter.")
     (asked,) = stage.called("POST", "whatif")
     assert asked == {"text": '{"idle": "4m"}', "days": 7}
+    page.wait_for_selector("#outs-pictures canvas >> nth=1")
+    said = page.locator("#outs-pictures figcaption").all_inner_texts()
+    assert "Leased 107.5 h now, 59.7 h with these values." in said[0]
+    assert "Now on average 1.4, with these values 1; in use 0.8." in said[1]
+    assert "10 min: 15 GPU-hours saved, 1 interrupted." in said[2]
+    assert page.locator(".gl-spans rect").count() == 4 * 43
     page.fill("#out-idle", "20")
     page.select_option("#out-idle-unit", "s")
     wait_for(lambda: page.get_attribute("#out-idle-slider", "aria-valuetext") == "20 seconds")
@@ -212,6 +218,22 @@ def test_sliders_move_the_time_outs_and_say_what_last_week_would_have_been(
     )
     page.fill("#out-idle", "30")
     page.wait_for_selector("#outs-replay >> text=There is nothing to replay.")
+
+
+def test_versions_are_compared_line_by_line(stage: Stage, page: Any) -> None:
+    stage.reader = ADMIN
+    texts = ["a: 1\nb: 2\nc: 3\nd: 4\ne: 5\nf: 6\n", "a: 1\nb: 2\nc: 3\nd: 4\nx: 0\ne: 5\nf: 7\n"]
+    stage.versions = [
+        {"version": n, "text": text, "author": "ada", "at": soon(0)}
+        for n, text in enumerate(texts, 1)
+    ]
+    stage.policy = stage.versions[1]
+    page.goto(stage.url + "policy")
+    page.click("[aria-label='Compare version 1 with the one in force']")
+    lines = page.inner_text("#policy-versions pre").splitlines()
+    assert lines == ["…", "  c: 3", "  d: 4", "+ x: 0", "  e: 5", "- f: 6", "+ f: 7"]
+    page.click("[aria-label='Compare version 1 with the one in force']")
+    page.wait_for_selector("#policy-versions pre", state="detached")
 
 
 def test_a_time_out_that_bounds_another_takes_it_along_and_is_never_passed(

@@ -38,6 +38,12 @@ async def test_a_policy_is_tried_on_what_was_recorded(run) -> None:
         assert "behave as they did" in found["assumption"]
         assert found["sensitivity"]["think"] == sorted(THINK)
         assert found["sentences"]
+        curve = found["curve"]
+        assert [each["idle"] for each in curve] == [900, 1800, 3600, 7200, 14400]
+        saved = [each["saved_hours"] for each in curve]
+        assert saved == sorted(saved, reverse=True)
+        assert found["now"]["gpu"]["uuid"] == found["then"]["gpu"]["uuid"] != ""
+        assert len(found["now"]["bins"]) == len(found["then"]["bins"])
         # Nothing of it came into force.
         assert (await admin(site).call("GET", "policy"))["version"] == 1
         await channel.close()

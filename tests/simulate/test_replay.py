@@ -163,7 +163,17 @@ def test_what_is_counted_adds_up(people, gpus, think):
         assert parts == pytest.approx(getattr(found, name))
     mean_used = sum(used for _, used, _ in found.bins) / len(found.bins)
     assert mean_used * 9000 == pytest.approx(found.busy_hours * HOUR, abs=1)
+    one = found.gpu  # spans less than 5 s apart are one
+    assert sum(end - begin for begin, end in one.held) <= min(9000, found.held_hours * HOUR) + 300
+    assert all(
+        any(held[0] - 5 <= begin and end <= held[1] + 5 for held in one.held)
+        for begin, end in one.busy
+    )
     assert found == replay(people, policy(), cards(gpus), Assumptions(think=think))
+    assert (
+        found.gpu
+        == replay(people, policy(), cards(gpus), Assumptions(think=think), watch=one.uuid).gpu
+    )
 
 
 @pytest.mark.parametrize("name", scenarios.SCENARIOS)

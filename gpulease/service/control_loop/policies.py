@@ -388,6 +388,7 @@ class WhatIf:
     async def _answer(self, text: str, days: float, now: datetime) -> dict[str, Any]:
         since = now - timedelta(days=days)
         past: Past = await self._ledger.call(self._ledger.store.past, since, now)
+        idle = self._policies.current.time_outs.idle
         question = await self._workers.thread("", self._question, past, text, since, now)
         if not question["trace"]["sessions"] or not question["devices"]:
             raise GPULeaseError(
@@ -419,6 +420,8 @@ class WhatIf:
             "cut": past.cut,
             "changes": edit.differences(self._policies.current, new),
             "seconds": round(asyncio.get_running_loop().time() - began, 2),
+            "idle": idle,
+            "curve": whatif.curve(replays, idle),
             **found,
         }
 

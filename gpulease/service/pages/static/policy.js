@@ -1,5 +1,6 @@
 // The policy editor: check, save as a new version, restore an earlier one.
 import * as api from "./api.js";
+import { diff } from "./diff.js";
 import { alertError, announce, clearAlert, h, onAction, toast, update } from "./dom.js";
 import "./editor.js";
 import { pager } from "./pager.js";
@@ -14,6 +15,7 @@ const $ = (id) => document.getElementById(id);
 const text = $("policy-text");
 let saved = null; // the version the editor began from
 let versions = { offset: 0, total: 0, items: [] };
+let compared = null; // the version that is shown beside the one in force: `{version, text}`
 let typed = null; // the check that follows typing
 let turn = 0; // an older check's answer is not shown
 let conflicting = null; // the version that somebody saved meanwhile
@@ -134,14 +136,26 @@ function versionItem(version) {
     "li",
     { class: "list-group-item gl-version", "data-key": `v${version.version}` },
     h("span", {}, h("strong", {}, _("Version {version}", version)), current ? ` ${_("(in force)")}` : "", h("span", { class: "gl-small d-block" }, `${version.author || "gpulease"}, ${when(version.at)}`)),
-    current ? null : h("button", { type: "button", class: "btn btn-sm btn-outline-contrast", "data-action": "restore", "data-version": version.version, "aria-label": _("Restore version {version}", version) }, _("Restore…")),
+    current ? null : h("span", { class: "gl-actions" }, button("compare", version, _("Compare"), _("Compare version {version} with the one in force", version)), button("restore", version, _("Restore…"), _("Restore version {version}", version))),
+    version.version === compared?.version && h("div", { class: "gl-version-diff", "data-key": "diff" }, h("p", { class: "gl-small mb-1" }, _("From version {version} (−) to the one in force (+)", version)), diff(compared.text, saved.text)),
   );
 }
+
+const button = (action, { version }, text, label) => h("button", { type: "button", class: "btn btn-sm btn-outline-contrast", "data-action": action, "data-version": version, "data-key": action, "aria-label": label, "aria-expanded": action === "compare" && String(version === compared?.version) }, text);
+
+/** Show what changed since a version; a second click hides it. */
+const compare = (version) =>
+  attempt(async () => {
+    compared = version === compared?.version ? null : await api.get(`policy/versions/${version}`);
+    drawVersions();
+  });
+
+const drawVersions = () => update($("policy-versions"), h("ul", { class: "list-group" }, versions.items.map(versionItem)), pager(versions, SIZE));
 
 async function readVersions(offset = versions.offset) {
   const answer = await api.get(`policy/versions?offset=${offset}&limit=${SIZE}`);
   versions = { offset, total: answer.total, items: answer.items };
-  update($("policy-versions"), h("ul", { class: "list-group" }, versions.items.map(versionItem)), pager(versions, SIZE));
+  drawVersions();
 }
 
 /** Make an earlier text the newest version. */
@@ -186,6 +200,7 @@ onAction(document.body, (action, target) => {
     attempt(() => outs.read());
   }
   if (action === "line") text.goTo(Number(target.dataset.line));
+  if (action === "compare") compare(Number(target.dataset.version));
   if (action === "restore") restore(Number(target.dataset.version));
   if (action === "page") attempt(() => readVersions(Number(target.dataset.offset)));
 });

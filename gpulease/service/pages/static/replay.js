@@ -1,7 +1,9 @@
 // What other time-outs would have made of last week, worked out by the service while one tries them.
 import * as api from "./api.js";
+import { keepDrawn } from "./charts.js";
 import { h, update } from "./dom.js";
 import { _ } from "./texts.js";
+import { drawReplay } from "./tradeoff.js";
 
 const WAIT = 700; // ms after the last change until the service is asked
 const AGAIN = 5000; // ms until it is asked again while it works on another
@@ -10,7 +12,11 @@ const DAYS = 7;
 /** Keeps `place` saying it for the document that was given last; "" for none. */
 export class Replay {
   constructor(place) {
-    Object.assign(this, { place, text: "", timer: null });
+    Object.assign(this, { place, text: "", timer: null, found: null });
+    this.redraw = keepDrawn(place, () => {
+      const pictures = place.querySelector("#outs-pictures");
+      return pictures && this.found ? drawReplay(pictures, this.found) : [];
+    });
   }
 
   of(text) {
@@ -41,6 +47,7 @@ export class Replay {
   }
 
   #say(sentence) {
+    this.found = null;
     update(this.place, sentence ? h("p", { class: "gl-small mb-0" }, sentence) : null);
   }
 
@@ -50,7 +57,10 @@ export class Replay {
       this.place,
       h("h3", { class: "h6" }, _("Last week with these values")),
       h("ul", { class: "mb-1" }, found.sentences.map((sentence) => h("li", {}, sentence))),
-      h("p", { class: "gl-small mb-0" }, `${found.assumption}${cut}`),
+      h("p", { class: "gl-small" }, `${found.assumption}${cut}`),
+      h("div", { id: "outs-pictures" }),
     );
+    this.found = found;
+    this.redraw();
   }
 }
