@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from gpulease.protocol import LeaseView
 from tests.browser.student import state_shown, text_of
 from tests.pages.stage import Stage, gpu_class, lease, soon
 
@@ -49,11 +50,10 @@ def test_what_was_asked_for_is_a_click_away_once_it_is_free(
     assert len(stage.called("POST", "leases/lease-1/upgrade")) == 1
 
 
-@pytest.mark.parametrize("where", ["", "card"])
-def test_every_state_is_shown_as_it_comes(stage: Stage, page: Any, where: str) -> None:
-    place = "#card" if where else "#leases"
+def test_every_state_is_shown_as_it_comes(stage: Stage, page: Any) -> None:
+    place = "#leases"
     stage.put(lease("queued", position=3, sentence="All are held.", next_step="Wait or leave."))
-    page.goto(stage.url + where)
+    page.goto(stage.url)
     state_shown(page, "queued", place)
     seen = text_of(page, place)
     assert "Place in the queue 3" in seen
@@ -92,6 +92,33 @@ def test_every_state_is_shown_as_it_comes(stage: Stage, page: Any, where: str) -
     assert again.count() == 1  # the form for asking, or a button where there is none
     again.click()
     state_shown(page, "queued", place)
+
+
+def test_the_card_says_in_one_line_what_comes_next(stage: Stage, page: Any) -> None:
+    stage.put(lease("queued", position=3))
+    page.goto(stage.url + "card")
+    steps: list[tuple[LeaseView, str, list[str]]] = [
+        (lease("queued", position=3), r"Place 3 in the queue · no estimate yet", ["end"]),
+        (lease("queued", position=1, expected_start=soon(180)), r"Next in line · .*3 min", ["end"]),
+        (lease("starting", sentence="It starts."), r"It starts\.", ["end"]),
+        (lease("active", ends_at=soon(50), ends_by="idle_warning"),
+         r"Idle warning in 0:(50|4\d).*", ["keep", "end"]),
+        (lease("warned"), r"0:(20|1\d) until this GPU is released", ["keep", "end"]),
+        (lease("draining"), r"0:(30|2\d) at most, until it is done", []),
+        (lease("ended"), r"It was idle\.", ["again"]),
+    ]  # fmt: skip
+    for view, line, actions in steps:
+        stage.put(view)
+        state_shown(page, view["state"], "#card")
+        page.wait_for_function(
+            "line => new RegExp(`^${line}$`).test("
+            "document.querySelector('.gl-card-status').innerText.trim())",
+            arg=line,
+        )
+        shown = page.locator("#card [data-action]").evaluate_all(
+            "all => all.map(each => each.dataset.action)"
+        )
+        assert shown == actions
 
 
 def test_keep_and_return_are_asked_of_the_service(stage: Stage, page: Any) -> None:

@@ -118,3 +118,11 @@ def test_a_picture_is_given_and_nothing_else_that_lies_there(stage: Stage) -> No
         assert response.read() == (frames.guide_folder() / "images" / "admin.png").read_bytes()
     for path in ("guide/student.md", "guide/nothing.html", "guide/images/../student.md"):
         assert fetch(stage, path)[0] == 404
+
+
+def test_a_page_of_several_parts_lists_them_first(stage: Stage) -> None:
+    _, _, text = fetch(stage, "guide/student.html")
+    contents, _, article = text.partition("<article")
+    parts = [link for link in Read(contents).links if link.startswith("#") and link != "#main"]
+    assert parts[0] == "#run-a-cell-on-a-gpu"
+    assert {link[1:] for link in parts} < Read(article).anchors

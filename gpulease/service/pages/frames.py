@@ -150,7 +150,7 @@ def render(
     audiences: frozenset[str],
     xsrf: str,
     language: str,
-    article: str = "",
+    article: Page | None = None,
 ) -> str:
     """Return the markup of a frame for one reader.
 
@@ -161,7 +161,7 @@ def render(
         audiences: which of ``everyone``, ``leaders``, ``admins`` the reader belongs to.
         xsrf: the reader's token for changes.
         language: one of ``LANGUAGES``, the reader's.
-        article: markup that stands in it as it is.
+        article: a page of the documentation that stands in it.
     """
     menu = [item for item in FRAMES if item.in_menu and item.audience in audiences]
     return (
@@ -199,10 +199,11 @@ _PAGE = re.compile(r"(?!\w+:)([^#]*)\.md(#.*)?")
 
 @dataclass(frozen=True)
 class Page:
-    """One page: its title and the markup of its text."""
+    """One page: its title, the markup of its text, and its parts by their anchors."""
 
     title: str
     markup: str
+    contents: tuple[tuple[str, str], ...] = ()
 
 
 def guide_folder() -> Path:
@@ -221,18 +222,21 @@ def guide_page(name: str) -> Page | None:
 
     reader = MarkdownIt("commonmark", {"html": False}).enable("table")
     tokens = reader.parse(file.read_text(encoding="utf-8"))
-    title, slugs = "", set[str]()
+    title, slugs, contents = "", set[str](), list[tuple[str, str]]()
     for token, following in zip(tokens, [*tokens[1:], None], strict=True):
         if token.type == "heading_open" and following is not None:
             title = title or following.content
-            token.attrSet("id", _anchor(following.content, slugs))
+            anchor = _anchor(following.content, slugs)
+            token.attrSet("id", anchor)
+            if token.tag == "h2":
+                contents.append((anchor, following.content.replace("`", "")))
         elif token.type == "table_open":
             token.attrSet("class", "table table-sm")
         for each in token.children or ():
             if each.type == "link_open" and (found := _PAGE.fullmatch(str(each.attrs["href"]))):
                 each.attrSet("href", f"{found[1]}.html{found[2] or ''}")
     rendered: Any = reader.renderer.render(tokens, reader.options, {})
-    return Page(title.replace("`", ""), rendered)
+    return Page(title.replace("`", ""), rendered, tuple(contents))
 
 
 def _anchor(heading: str, taken: set[str]) -> str:

@@ -115,7 +115,7 @@ def _page_handler(
         async def get(self) -> None:
             self.show(self.frame)
 
-        def show(self, frame: Frame, article: str = "") -> None:
+        def show(self, frame: Frame, article: frames.Page | None = None) -> None:
             reader = reader_of(self)
             if frame.audience not in reader.audiences:
                 raise _not_for(reader, frame)
@@ -162,7 +162,7 @@ def _guide_handler(page: type[RequestHandler]) -> type[RequestHandler]:
             if found is None:
                 raise _no_page()
             frame = replace(self.frame, path=f"guide/{name}.html", title=found.title)
-            self.show(frame, found.markup)
+            self.show(frame, found)
 
     return GuidePage
 

@@ -3,7 +3,7 @@
 import { h, meta, onAction, update } from "./dom.js";
 import { askWords, countChoice, defaultClass, expectedWords, freeWords, priceWords } from "./ask.js";
 import { Holder, drawer } from "./holder.js";
-import { leaseBody, stateBadge, tick } from "./lease.js";
+import { leaseActions, stateBadge, statusLine, tick } from "./lease.js";
 import { Live, everySecond, showLink } from "./live.js";
 import { showMine } from "./mine.js";
 import { showMessages } from "./notices.js";
@@ -22,9 +22,8 @@ function leaseLine(lease, now) {
   return h(
     "div",
     { class: "gl-card-lease", "data-key": lease.id, "data-state": lease.state },
-    h("div", { class: "gl-lease-head", "data-key": "head" }, h("strong", {}, title), stateBadge(lease), h("span", { class: "gl-server" }, _("for {server}", { server: serverName(lease.server) }))),
-    leaseBody(lease, now, { busy: holder.busy, withActions: acts, serverUrl: holder.serverUrl(lease.server), question: holder.question(lease.id), waiting: live.classes.find((item) => item.name === lease.gpu_class)?.queued ?? 0 }),
-    acts ? null : toPage(lease.state === "ended" ? _("Request again") : _("Keep it or return it")),
+    h("div", { class: "gl-lease-head", "data-key": "head" }, h("strong", {}, title), stateBadge(lease), h("span", { class: "gl-server" }, _("for {server}", { server: serverName(lease.server) })), h("span", { class: "gl-card-status", "data-key": "status" }, statusLine(lease, now))),
+    acts ? leaseActions(lease, { busy: holder.busy, serverUrl: holder.serverUrl(lease.server), question: holder.question(lease.id) }) : toPage(lease.state === "ended" ? _("Request again") : _("Keep it or return it")),
   );
 }
 

@@ -292,19 +292,30 @@ function openServer(lease, url) {
   return h("a", { class: "btn btn-link", href: url, target: "_top", "data-key": `open-${lease.id}` }, _("Open my server"));
 }
 
+/** What happens next, and when, in one line. */
+export function statusLine(lease, now) {
+  const { position } = lease;
+  if (lease.state === "queued") return [position === 1 ? _("Next in line") : position ? _("Place {n} in the queue", { n: position }) : stateWord(lease), lease.expected_start ? about(lease.expected_start, now) : _("no estimate yet")].join(" · ");
+  return nextOf(lease, now) ?? (sentenceOf(lease) || `${stateWord(lease)}.`);
+}
+
+/** What can be done with a lease: see `leaseBody`. */
+export function leaseActions(lease, { busy = false, serverUrl = "", question = "", again = true }) {
+  return h("div", { class: "gl-actions", "data-key": "actions" }, actions(lease, busy, question, again), openServer(lease, serverUrl));
+}
+
 /** What a lease says in one place: sentences, figures, what can be done.  `busy`: a call is on its way;
  * `question`: what the person must agree to before it is returned; `waiting`: how many want such a GPU;
  * `again`: whether it can be asked for again here, which the form for asking does otherwise;
  * `readings`: its use in the last ten minutes. */
-export function leaseBody(lease, now, { busy = false, withActions = true, serverUrl = "", question = "", waiting = 0, again = true, readings = [] } = {}) {
-  const doable = withActions ? [actions(lease, busy, question, again), openServer(lease, serverUrl)] : null;
+export function leaseBody(lease, now, { waiting = 0, readings = [], ...options } = {}) {
   return [
     h("p", { class: "gl-sentence", "data-key": "sentence" }, sentenceOf(lease) || `${stateWord(lease)}.`),
     leftBehind(lease),
     body(lease, now, readings),
     lease.next_step ? h("p", { class: "gl-next", "data-key": "next" }, lease.next_step) : null,
     waiting && ["active", "warned"].includes(lease.state) ? h("p", { class: "gl-others", "data-key": "others" }, _n("{n} person waits for a GPU like yours. Release it when you are done.", "{n} people wait for a GPU like yours. Release it when you are done.", waiting)) : null,
-    doable ? h("div", { class: "gl-actions", "data-key": "actions" }, doable) : null,
+    leaseActions(lease, options),
   ];
 }
 
