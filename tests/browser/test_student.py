@@ -112,7 +112,7 @@ def test_the_card_says_in_one_line_what_comes_next(stage: Stage, page: Any) -> N
         state_shown(page, view["state"], "#card")
         page.wait_for_function(
             "line => new RegExp(`^${line}$`).test("
-            "document.querySelector('.gl-card-status').innerText.trim())",
+            "document.querySelector('.gl-card-status').innerText.replace(/\\s+/g, ' ').trim())",
             arg=line,
         )
         shown = page.locator("#card [data-action]").evaluate_all(
