@@ -20,7 +20,6 @@ from tornado.websocket import WebSocketClosedError
 
 from gpulease.channel.timing import BackOff
 from gpulease.channel.websocket import connect
-from gpulease.connections import trusted
 from gpulease.errors import GPULeaseError
 from gpulease.protocol import (
     HEADER_PROTOCOL,
@@ -29,6 +28,7 @@ from gpulease.protocol import (
     ConnectionView,
     LeaseView,
 )
+from gpulease.service_tls import trusted
 
 if TYPE_CHECKING:
     from gpulease.protocol.asks import AskBody

@@ -28,10 +28,10 @@ from gpulease.companion.kernels import Companions
 from gpulease.companion.mirrors import Mirrors
 from gpulease.companion.pod import END_SECONDS
 from gpulease.companion.ports import Ports
-from gpulease.connections import trusted
 from gpulease.errors import GPULeaseError
 from gpulease.protocol import PROTOCOL_VERSION, CompanionOpen, ToSupervisor
 from gpulease.protocol.reports import FromSupervisor
+from gpulease.service_tls import trusted
 from gpulease.sides.versions import environment
 
 log = logging.getLogger("gpulease.companion")

@@ -20,7 +20,7 @@ from gpulease.channel.websocket import WebsocketClient
 from gpulease.companion import pod
 from gpulease.companion.config import SupervisorConfig
 from gpulease.companion.kernels import Companions
-from gpulease.connections import trusted
+from gpulease.service_tls import trusted
 from gpulease.sides.environment import take_mark
 
 log = logging.getLogger("gpulease.companion")

@@ -16,7 +16,7 @@ from typing import Any, Self
 import aiohttp
 from yarl import URL
 
-from gpulease.connections import Connector
+from gpulease.connector import Connector
 from gpulease.demo.kernel_socket import KernelSocket
 from gpulease.errors import GPULeaseError
 

@@ -19,12 +19,12 @@ from gpulease.channel.unix import UnixServer
 from gpulease.channel.websocket import WebsocketClient
 from gpulease.client import Client
 from gpulease.companion.parking import Parking
-from gpulease.connections import trusted
 from gpulease.errors import GPULeaseError
 from gpulease.lab.board import Board
 from gpulease.lab.supervisors import Supervisors
 from gpulease.protocol import MessageView
 from gpulease.protocol.asks import AskBody, Environment
+from gpulease.service_tls import trusted
 
 log = logging.getLogger("gpulease.lab")
 

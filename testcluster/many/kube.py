@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import aiohttp
 
-from gpulease.connections import Connector
+from gpulease.connector import Connector
 from testcluster.api import Api, ApiError, Object, path_of
 
 #: Calls that are under way at once.

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from gpulease.client import Client
-from gpulease.connections import trusted
 from gpulease.errors import GPULeaseError
 from gpulease.protocol import ENV_SERVICE_CA
 from gpulease.service.settings.application import GPULeaseService
 from gpulease.service.settings.reading import listening_tls
+from gpulease.service_tls import trusted
 from tests.service import kit
 
 Pairs = dict[str, dict[str, str]]

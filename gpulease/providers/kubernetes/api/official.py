@@ -24,7 +24,7 @@ from urllib.request import getproxies, proxy_bypass
 import aiohttp
 from kubernetes.aio.client.rest import RESTClientObject
 
-from gpulease.connections import Connector
+from gpulease.connector import Connector
 from gpulease.providers.kubernetes.api.answers import (
     TRANSPORT,
     error_of,
