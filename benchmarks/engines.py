@@ -1,7 +1,8 @@
 """Both transfer engines look at the same notebook, in turn and in one process.
 
-The notebook holds 122 MB in some 170,000 objects, and small things beside.  Processor time counts:
-other processes of the machine do not change it.
+The notebook holds 122 MB in some 170,000 objects, and small things beside.  Two more have one large
+array, and many instances of a class.  Processor time counts: other processes of the machine do not
+change it.
 """
 
 from __future__ import annotations
@@ -31,6 +32,13 @@ losses, title = [1.0], "digits"
 def scaled(values, factor=2): return [value * factor for value in values]
 """
 CHANGE = "points[7].x += 1; losses.append(2.0)"
+INSTANCES = """
+class Point:
+    def __init__(self, x):
+        self.x, self.name = x, f"point {{x}}"
+points = [Point(n) for n in range({count})]
+"""
+ARRAY = "import numpy as np; array, losses = np.zeros({count}), [1.0]"
 
 
 async def measure(rounds: int, scale: float) -> dict[str, Any]:
@@ -59,12 +67,54 @@ async def measure(rounds: int, scale: float) -> dict[str, Any]:
         exec(CHANGE, spaces[1])
         with _timed(variants, "second engine: one object changed"):
             assert len(second.pack().components) == 2
+        _beside(variants, scale)
+        _instances(variants, scale)
     seconds = {name: each["median"] for name, each in variants.summaries().items()}
     aims = [
         Aim("look and pack, seconds", seconds["second engine: look and pack"], 0.3),
         Aim("nothing changed, seconds", seconds["second engine: nothing changed"], 0.25),
+        Aim("one of 100,000 instances, seconds", seconds["second engine: one instance"], 0.8),
+        Aim("a pass beside 1 GiB, seconds", seconds["second engine: a pass beside 1 GiB"], 0.015),
     ]
     return report("engines", variants, aims)
+
+
+def _sides(source: str) -> tuple[NextSide, NextSide]:
+    """Return two sides in this process, of which each has what the source makes."""
+    spaces = [types.ModuleType("__main__").__dict__ for _ in range(2)]
+    hidden = frozenset(spaces[0]) | {"__builtins__"}
+    home, there = (
+        NextSide(label, space, hidden) for label, space in zip("hg", spaces, strict=True)
+    )
+    exec(source, spaces[0])
+    _move(home, there)
+    return home, there
+
+
+def _move(start: NextSide, to: NextSide, reached: list[str] | None = None) -> None:
+    parcel = start.pack(reached=reached)
+    to.commit(to.stage(parcel))
+    start.acknowledge(parcel)
+
+
+def _instances(variants: Variants, scale: float) -> None:
+    """Change one of many instances on one side, and have it on the other one."""
+    home, there = _sides(INSTANCES.format(count=max(1, round(100_000 * scale))))
+    _move(there, home)
+    home.ns["points"][0].x = -1
+    with _timed(variants, "second engine: one instance"):
+        _move(home, there)
+    assert there.ns["points"][0].x == -1
+
+
+def _beside(variants: Variants, scale: float) -> None:
+    """Hand over and back where no cell reaches a large array."""
+    home, there = _sides(ARRAY.format(count=max(1, round(scale * 2**27))))
+    _move(there, home)
+    home.ns["losses"].append(2.0)
+    with _timed(variants, "second engine: a pass beside 1 GiB"):
+        _move(home, there, ["losses"])
+    assert there.ns["losses"] == [1.0, 2.0]
 
 
 @contextmanager

@@ -8,6 +8,8 @@ own: no local variable, no loop over the objects.
 
 from __future__ import annotations
 
+import itertools
+import operator
 import sys
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
@@ -15,19 +17,23 @@ from typing import Any, TypeVar
 K = TypeVar("K")
 
 
-def references(objects: Mapping[K, Any], keys: Iterable[K] | None = None) -> dict[K, int]:
+def counted(objects: list[Any]) -> list[int]:
     """Return how many references to each object there are besides its entry in ``objects``.
 
-    ``keys`` chooses some of them.  Where an object is in ``objects`` twice, the second entry
-    counts.
+    Where an object is in ``objects`` twice, the second entry counts.
     """
-    chosen = objects if keys is None else keys
-    return {key: sys.getrefcount(objects[key]) - _OWN for key in chosen}
+    return list(map(operator.sub, map(sys.getrefcount, objects), itertools.repeat(_OWN)))
+
+
+def references(objects: Mapping[K, Any], keys: Iterable[K] | None = None) -> dict[K, int]:
+    """Return the same for the values of ``objects``, of which ``keys`` chooses some."""
+    chosen = list(objects if keys is None else keys)
+    counts = counted(list(map(objects.__getitem__, chosen)))
+    return dict(zip(chosen, map(operator.sub, counts, itertools.repeat(1)), strict=True))
 
 
 def _measured() -> int:
-    probe = {0: object()}
-    return references(probe)[0]
+    return counted([object()])[0]
 
 
 #: The entry itself and what the call adds.

@@ -34,12 +34,17 @@ def made_by_python(cls: type) -> bool:
 
 def space_of(obj: Any) -> dict[str, Any] | None:
     """Return the very dictionary of an object's attributes; its class is not asked."""
-    kind = type(obj)
+    found = way_to_space(type(obj))
+    return None if found is None else found.__get__(obj)
+
+
+def way_to_space(kind: type) -> Any:
+    """Return the descriptor that gets and sets the dictionary of attributes, None for none."""
     found = _spaces.get(kind, _spaces)
     if found is _spaces:
         own = (vars(base).get("__dict__") for base in kind.__mro__)
         found = _spaces[kind] = next((each for each in own if type(each) in _DESCRIPTORS), None)
-    return None if found is None else found.__get__(obj)
+    return found
 
 
 def space_of_class(cls: type) -> Any:
@@ -305,7 +310,7 @@ def set_space(obj: Any, space: dict[str, Any]) -> None:
     own = space_of(obj)
     if own is space:
         return
-    descriptor = _spaces[type(obj)]
+    descriptor = way_to_space(type(obj))
     try:
         descriptor.__set__(obj, space)
     except (AttributeError, TypeError):  # a SimpleNamespace keeps its own

@@ -50,7 +50,8 @@ def _set_state(new: dict[str, Any], undo: Undo) -> None:
 def _bind(staged: Staged, roots: Roots) -> None:
     parcel = staged.parcel
     if parcel.names is not None:
-        roots.keep_only({*parcel.names, *parcel.yours} - parcel.away.keys())
+        sealed = {name for packed, _ in staged.sealed for name in packed.names}
+        roots.keep_only({*parcel.names, *parcel.yours} - parcel.away.keys() - sealed)
     roots.bind({root[2:]: value for root, value in staged.values.items() if root[0] == "n"})
     if parcel.names is not None:
         roots.sort(parcel.names)

@@ -37,6 +37,15 @@ class PackedComponent:
     filled: tuple[str, ...] = ()
     #: How many empty objects the stream begins with, whose contents follow.
     deep: int = 0
+    #: Whether the receiver's own pickle of it will have the same bytes.
+    same_there: bool = False
+    #: Large memory, whose pieces follow the stream's own buffers: id, size, numbers of the pieces.
+    memories: tuple[tuple[str, int, tuple[int, ...]], ...] = ()
+
+    def own_buffers(self) -> tuple[list[Any], list[Any]]:
+        """Return the buffers of the stream, and the pieces of large memory."""
+        count = len(self.buffers) - sum(len(numbers) for _, _, numbers in self.memories)
+        return self.buffers[:count], self.buffers[count:]
 
     @property
     def names(self) -> list[str]:
@@ -49,7 +58,7 @@ class Parcel:
     """What one side sends when the other one takes over, or asks for names."""
 
     components: list[PackedComponent]
-    #: Empty classes that the receiver lacks, bases first: id and pickle.
+    #: Empty classes for what the receiver lacks, bases first: id and pickle.
     shells: list[tuple[str, bytes]]
     #: The sender's names in their order; None where only some were asked for.
     names: list[str] | None
@@ -65,6 +74,8 @@ class Parcel:
     stays: frozenset[str] = frozenset()
     #: By roots: ids of the classes that components refer to.
     classes: dict[frozenset[str], frozenset[str]] = field(default_factory=dict)
+    #: By id, digests of the pieces of large memory that both sides have then.
+    memories: dict[str, bytes] = field(default_factory=dict)
     #: Digests by roots, for the sender's own baseline once the receiver has committed.
     digests: dict[frozenset[str], bytes] = field(default_factory=dict)
 
@@ -81,10 +92,13 @@ class Engine(Protocol):
     def changed(self) -> list[frozenset[str]]:
         """Return the roots of each component that the other side lacks as it is here."""
 
-    def pack(
-        self, needed: Collection[str] | None = None, *, hand_over: bool = True, small: int = 0
-    ) -> Parcel:
+    def pack(self, needed: Collection[str] | None = None, *, hand_over: bool = True,
+             small: int = 0, reached: Collection[str] | None = None) -> Parcel:  # fmt: skip
         """Pack what changed, or what ``needed`` leads to; nothing is different afterwards.
+
+        ``reached`` are the names that code which ran here since the last commit on either side
+        reads or writes, "*" for all of them; None where that is not known, or where a thread, a
+        task or a callback may have run.
 
         Of what changed, components of ``small`` bytes and fewer travel without being needed.
         """

@@ -7,12 +7,15 @@ from our own tables.  A doubt counts as held: that costs, and changes nothing.
 from __future__ import annotations
 
 import gc
+import itertools
+import operator
 import types
 from collections import Counter
+from collections.abc import Container, Iterator, Mapping
 from typing import Any
 
 from gpulease.transfer.libraries import library
-from gpulease.transfer.references import references
+from gpulease.transfer.references import counted, references
 
 from . import anatomy, in_place, ways
 from .survey import Component
@@ -38,29 +41,21 @@ def _shows_twice() -> bool:
 _TWICE = _shows_twice()
 
 
-def held(component: Component, known: Counter[int], unheld: dict[frozenset[str], Any]) -> list[Any]:
+def held(component: Component, known: Counter[int]) -> list[Any]:
     """Return objects that something outside holds, with what those go on holding.
 
-    ``known`` counts references from the namespace and from our own tables.  ``unheld`` has marks of
-    components of which nothing was held: where content and counts are the same, nothing is now.
+    ``known`` counts references from the namespace and from our own tables.
     """
-    members = component.members
-    candidates = [
-        key
-        for key, obj in members.items()
-        if (key in component.ids and not ways.is_lasting(type(obj))) or type(obj) in _PASSING
-    ]
-    where = component.index
-    candidates.sort(key=lambda key: where.get(key, 0))  # a memo is in no order
-    counts = references(members, candidates)
-    mark = component.digest, hash(tuple(counts[key] - known[key] for key in candidates))
-    if unheld.pop(component.roots, None) == mark:
-        unheld[component.roots] = mark
+    apparent = _apparently_held(component, known)
+    if not apparent:
         return []
-    inner = _inner_references(component)
+    members = {key: obj for key, (_, obj) in component.members.items()}
+    asked = [key for key in members if key in apparent]
+    # The component itself has each of them twice more, but no tuple that was packed as another.
+    counts = {key: count - 2 for key, count in references(members, asked).items()}
+    inner = _inner_references(component, members)
     inner.update(known)
-    # Tuples that were packed as others are members by now.
-    unseen = [key for key, obj in members.items() if key not in counts and type(obj) is tuple]
+    unseen = [key for key in members if key not in component.members]
     counts |= references(members, unseen)
     pending = [key for key, count in counts.items() if count > inner[key]]
     found: dict[int, Any] = {}
@@ -75,22 +70,92 @@ def held(component: Component, known: Counter[int], unheld: dict[frozenset[str],
         further = gc.get_referents(obj) if passes else in_place.keeps(obj)
         pending += [id(each) for each in further if id(each) in members]
         del obj, further
-    held_here = [obj for key, obj in found.items() if key in component.ids]
-    if not held_here:
-        unheld[component.roots] = mark
-    return held_here
+    return [obj for key, obj in found.items() if component.has(key)]
 
 
-def _inner_references(component: Component) -> Counter[int]:
-    """Count the references that the component's own objects hold."""
-    members = component.members
+def still_held(pins: Mapping[str, Any], components: list[Component],
+               held_here: Mapping[frozenset[str], list[Any]]) -> dict[str, Any]:  # fmt: skip
+    """Return the pins that something outside still holds; the other side gives up the rest, too."""
+    in_use = {id(obj) for objects in held_here.values() for obj in objects}
+    reached = {pin for pin, obj in pins.items() if any(each.has(id(obj)) for each in components)}
+    unheld = references(pins)
+    return {
+        pin: obj
+        for pin, obj in pins.items()
+        if (id(obj) in in_use if pin in reached else unheld[pin] > 0)
+    }
+
+
+def _apparently_held(component: Component, known: Counter[int]) -> set[int]:
+    """Return the ids of what is referred to more often than what was packed accounts for.
+
+    Few things are: only for these what was not packed is looked for.
+    """
+    kinds = component.kinds
+    passing = {kind for kind in kinds if kind in _PASSING}
+    lasting = {kind for kind in kinds if ways.is_lasting(kind)}
+    # A plain object was reached through the one reference that it has, if we know of none.
+    least = 1 if component.is_plain() else -1
+    counts = counted(component.objects)
+    asked = {
+        key: count
+        for key, count in _above(component, counts, least)
+        if count > known[key]
+        and (
+            type(obj := component.members[key][1]) in passing
+            or (type(obj) not in lasting and component.has(key))
+        )
+    }
+    if not asked:
+        return set()
+    inner = _referred(component.objects, component.members, asked)
+    return {key for key, count in asked.items() if count > inner[key] + known[key]}
+
+
+def _above(component: Component, counts: list[int], least: int) -> Iterator[tuple[int, int]]:
+    """Yield ids and counts that are above ``least``, less the component's own reference."""
+    more = map(operator.gt, counts, itertools.repeat(least + 1))
+    for key, count in itertools.compress(zip(component.members, counts, strict=True), more):
+        yield key, count - 1
+
+
+def _counted_ids(objects: list[Any], asked: Container[int] | None) -> Counter[int]:
+    ids = map(id, objects)
+    return Counter(ids if asked is None else filter(asked.__contains__, ids))
+
+
+def _no_classes(objects: list[Any]) -> list[Any]:
+    metas = {kind for kind in set(map(type, objects)) if issubclass(kind, type)}
+    return [obj for obj in objects if type(obj) not in metas] if metas else objects
+
+
+def _referred(objects: list[Any], members: Mapping[int, Any],
+              asked: Container[int] | None = None) -> Counter[int]:  # fmt: skip
+    """Count the references that objects hold, as far as the collector shows them.
+
+    ``asked`` are the ids of those that are asked for.
+    """
+    kinds = set(map(type, objects))
+    open_ = _no_classes(objects)
+    if not _TWICE:
+        return _counted_ids(gc.get_referents(*open_), asked)
+    bare = {kind for kind in kinds if anatomy.is_bare(kind)}
+    spaces = {id(obj): id(anatomy.space_of(obj)) for obj in open_ if type(obj) in bare}
+    spaces = {key: space for key, space in spaces.items() if space in members}
+    rest = [obj for obj in open_ if id(obj) not in spaces]
+    counts = _counted_ids(gc.get_referents(*rest), asked)
+    counts.update(spaces.values())
+    _subtract_shared_values(counts, rest)
+    return counts
+
+
+def _inner_references(component: Component, members: dict[int, Any]) -> Counter[int]:
+    """Count the references that the component's own objects hold; adds tuples to ``members``."""
     _add_unseen_tuples(members)
-    open_ = [obj for obj in members.values() if not isinstance(obj, type)]
-    referents = gc.get_referents(*open_)
-    counts = Counter(map(id, referents))
-    _add_unseen(counts, referents, members)
-    if _TWICE:
-        _subtract_shared_values(counts, open_)
+    objects = list(members.values())
+    counts = _referred(objects, members)
+    open_ = _no_classes(objects)
+    _add_unseen(counts, gc.get_referents(*open_), members)
     np = library("numpy")
     if np is not None:
         _add_arrays(np, counts, open_)
@@ -140,8 +205,9 @@ def _may_be_inner(obj: Any) -> bool:
 
 
 def _subtract_shared_values(counts: Counter[int], objects: list[Any]) -> None:
-    for obj in objects:
-        if not anatomy.made_by_python(type(obj)):
+    kinds = set(filter(anatomy.made_by_python, set(map(type, objects))))
+    for obj in objects if kinds else ():
+        if type(obj) not in kinds:
             continue
         space = anatomy.space_of(obj)
         if type(space) is not dict or not space:

@@ -14,7 +14,7 @@ from typing import Any
 
 from gpulease.transfer.libraries import library
 
-from . import anatomy, memory, pickler, rebuild, ways
+from . import anatomy, memory, pickler, pieces, rebuild, ways
 from .classes import Undo
 
 _ITERATORS = tuple(
@@ -62,7 +62,7 @@ def _is_of_a_class(content: Any) -> bool:
 
 
 #: What stands for arrays while they are packed.
-_TOKENS = (memory.Whole, memory.InFrame)
+_TOKENS = (memory.Whole, memory.InFrame, pieces.Bytes)
 #: Containers of the standard library that are taken apart as classes made from them are.
 NAMED = (
     collections.deque, collections.OrderedDict, collections.defaultdict, collections.Counter,
@@ -93,7 +93,7 @@ def content_of(obj: Any) -> Any:
     if kind is types.CellType:
         return _cell_content(obj)
     if kind is types.FunctionType:
-        return obj.__code__, pickler.parts_of(obj), obj.__dict__
+        return obj.__code__, rebuild.parts_of(obj), obj.__dict__
     if kind in _ITERATORS:
         return obj.__reduce__()[1:]
     np = library("numpy")
@@ -114,6 +114,8 @@ def _array_content(np: Any, obj: Any) -> Any:
     flags = obj.flags.writeable
     if obj.base is not None and type(obj.base) is not rebuild.OwnedBytes:
         return "view", obj.dtype, obj.shape, obj.strides, flags, space
+    if pieces.is_large(obj):
+        return pieces.Bytes(obj), obj.dtype, obj.shape, obj.strides, flags, space
     flat = obj.view(np.ndarray).ravel(order="K")
     raw = flat.tolist() if obj.dtype == object else flat.view("u1").tobytes()
     return raw, obj.dtype, obj.shape, obj.strides, flags, space
@@ -171,26 +173,31 @@ def _fill_iterator(obj: Any, content: Any) -> bool:
     return True
 
 
+def _write_bytes(np: Any, obj: Any, raw: bytes) -> None:
+    plain = obj.view(np.ndarray)
+    if plain.ravel(order="K").view("u1").tobytes() != raw:
+        if not plain.flags.writeable:
+            obj.flags.writeable = True
+            plain = obj.view(np.ndarray)
+        plain.ravel(order="K").view("u1")[...] = np.frombuffer(raw, "u1")
+
+
 def _fill_array(np: Any, obj: Any, content: Any) -> bool:
     raw, dtype, shape, strides, writeable, space = content
     if obj.dtype != dtype or (obj.shape, obj.strides) != (shape, strides):
         return False
-    if isinstance(raw, str):
-        pass
+    if isinstance(raw, np.ndarray) and raw is not obj:
+        return False  # it came as another one
+    if isinstance(raw, str | pieces.Bytes | np.ndarray):
+        pass  # its bytes are another's, or were written while it was loaded
     elif dtype.hasobject:
         flat = obj.view(np.ndarray).ravel(order="K")
         for index, item in enumerate(raw):
             flat[index] = item
+    elif obj.nbytes != len(raw):
+        return False
     else:
-        plain = obj.view(np.ndarray)
-        if plain.nbytes != len(raw):
-            return False
-        if plain.ravel(order="K").view("u1").tobytes() != raw:
-            locked = not plain.flags.writeable
-            if locked:
-                obj.flags.writeable = True
-                plain = obj.view(np.ndarray)
-            plain.ravel(order="K").view("u1")[...] = np.frombuffer(raw, "u1")
+        _write_bytes(np, obj, raw)
     if obj.flags.writeable != writeable:
         obj.flags.writeable = writeable
     if space is not None:

@@ -8,13 +8,13 @@ import math
 import pickle
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gpulease.errors import GPULeaseError
 from gpulease.transfer.values.stays import stayed as stayed_kind
 
-from . import anatomy, classes, in_place, lasting, rebuild
+from . import anatomy, classes, in_place, lasting, pieces, rebuild
 from .classes import Undo
 from .engine import PackedComponent, Parcel, StageError
 from .tables import Counterparts
@@ -53,7 +53,12 @@ class Here:
         self.locked: list[Any] = []
         #: A library's plan for the commit.
         self.plans: dict[str, Any] = {}
+        self.setters: dict[type, Callable[[Any, dict[str, Any]], None]] = {}
         self.later: list[Callable[[Undo], None]] = []
+        #: What comes of large memory: size, numbers of pieces, pieces.
+        self.memories: dict[str, tuple[int, tuple[int, ...], list[Any]]] = {}
+        self._written: set[str] = set()
+        self.undo = Undo()
 
     def seed(self, key: str) -> Any:
         """Return what both sides know by this key."""
@@ -108,6 +113,51 @@ class Here:
             self._stays.bind(oid, found)
         return found
 
+    def large(self, oid: str, dtype: Any, shape: Any, strides: Any, writeable: bool) -> Any:
+        """Return an array whose memory travels in pieces, the one that is here if there is one."""
+        size, numbers, parts = self.memories[oid]
+        found = self._others.get(oid)
+        if pieces.same_layout(found, dtype, shape, strides):
+            self._write(oid, found, numbers, parts)
+        elif sum(memoryview(part).nbytes for part in parts) < size:
+            raise StageError("memory that was here is gone")
+        else:
+            found = pieces.new(size, dtype, shape, strides)
+            pieces.write(found, numbers, parts)
+            self._others.bind(oid, found)
+        if not writeable:
+            self.undo.add(lambda: found.setflags(write=True))
+            self.lock_later(found)
+        return found
+
+    def _write(self, oid: str, found: Any, numbers: tuple[int, ...], parts: list[Any]) -> None:
+        if oid not in self._written:  # the parts may hold what was here before by now
+            self._written.add(oid)
+            pieces.write(found, numbers, parts, self.undo)
+
+    def whole(self, component: PackedComponent) -> PackedComponent:
+        """Return a component with all pieces of its memory, of which some may be here only."""
+        own, parts = component.own_buffers()
+        memories = []
+        for oid, size, numbers in component.memories:
+            sent, parts = parts[: len(numbers)], parts[len(numbers) :]
+            every = tuple(range(-(-size // pieces.PIECE)))
+            if numbers != every:
+                found = self._others.get(oid)
+                if found is None or found.nbytes != size:
+                    raise StageError("memory that was here is gone")
+                self._write(oid, found, numbers, sent)
+                sent = list(map(bytes, pieces.cut(found, every)))
+            memories.append((oid, size, every))
+            own += sent
+        return replace(component, buffers=own, memories=tuple(memories))
+
+    def take_memories(self, component: PackedComponent) -> None:
+        """Let what is loaded next find its large memory."""
+        buffers = iter(component.own_buffers()[1])
+        for oid, size, numbers in component.memories:
+            self.memories[oid] = size, numbers, [next(buffers) for _ in numbers]
+
     def lock_later(self, array: Any) -> None:
         """Make an array read-only once all is loaded."""
         self.locked.append(array)
@@ -156,7 +206,7 @@ def stage(parcel: Parcel, here: Here, bound: Counterparts) -> Staged:
     staged = Staged(parcel, Undo())
     collecting = gc.isenabled()
     gc.disable()
-    rebuild.CURRENT.here = here
+    rebuild.CURRENT.here, here.undo = here, staged.undo
     try:
         for oid, pickled in parcel.shells:
             if bound.get(oid) is None:
@@ -166,7 +216,7 @@ def stage(parcel: Parcel, here: Here, bound: Counterparts) -> Staged:
             try:
                 _load_component(component, here, staged)
             except _LacksError as lack:
-                staged.sealed.append((component, str(lack)))
+                staged.sealed.append((here.whole(component), str(lack)))
         staged.locked, staged.later = here.locked, here.later
     except BaseException as error:
         staged.undo.run()
@@ -218,7 +268,9 @@ def _lack(component: PackedComponent, error: Exception) -> str:
 
 def _load_component(component: PackedComponent, here: Here, staged: Staged) -> None:
     try:
-        unpickler = _Unpickler(io.BytesIO(component.stream), component.buffers, here)
+        here.take_memories(component)
+        own = component.own_buffers()[0]
+        unpickler = _Unpickler(io.BytesIO(component.stream), own, here)
         memo = _load_roots(component, unpickler, here, staged)
     except StageError as error:
         raise StageError(str(error), error.roots or component.roots) from error

@@ -14,13 +14,13 @@ import bisect
 import ctypes
 import mmap
 import pickle
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from gpulease.transfer.libraries import library
 from gpulease.transfer.refuse import RefusedError
 
-from . import rebuild
+from . import pieces, rebuild
 
 #: Exporters of a buffer that travel themselves.
 EXPORTERS = (bytearray, array.array)
@@ -196,8 +196,11 @@ def _plain() -> Any:
     return library("numpy").ndarray
 
 
-def reduce_array(memory: Memory, found: Any) -> Any:
-    """Reduce an array to a view of its memory, or to the memory if it owns it."""
+def reduce_array(memory: Memory, found: Any, large: Callable[[Any], str]) -> Any:
+    """Reduce an array to a view of its memory, or to the memory if it owns it.
+
+    ``large`` notes an array whose memory travels in pieces, and returns its id.
+    """
     np = library("numpy")
     if isinstance(found, np.memmap):
         if getattr(found, "mode", "r") in ("r+", "w+"):
@@ -209,7 +212,7 @@ def reduce_array(memory: Memory, found: Any) -> Any:
         if found.base is not None:
             raise RefusedError(f"a view of an array of {type(found.dtype).__name__}", found)
         return NotImplemented
-    return _reduce_bytes(memory, found) if found.dtype.itemsize else NotImplemented
+    return _reduce_bytes(memory, found, large) if found.dtype.itemsize else NotImplemented
 
 
 def _reduce_map(memory: Memory, found: Any) -> Any:
@@ -224,7 +227,7 @@ def _reduce_map(memory: Memory, found: Any) -> Any:
     return rebuild.view, made, (space,), None, None, rebuild.fill_array
 
 
-def _reduce_bytes(memory: Memory, found: Any) -> Any:
+def _reduce_bytes(memory: Memory, found: Any, large: Callable[[Any], str]) -> Any:
     np = library("numpy")
     root, exporter = memory.owner(found)
     writeable = found.flags.writeable
@@ -241,7 +244,10 @@ def _reduce_bytes(memory: Memory, found: Any) -> Any:
         return _view(found, memory.whole(root), start)
     if root is not found:
         return _view(found, root, start)
-    return rebuild.array, (_raw(found), found.dtype, found.shape, found.strides, writeable)
+    layout = found.dtype, found.shape, found.strides, writeable
+    if pieces.is_large(found):
+        return rebuild.large, (large(found), *layout)
+    return rebuild.array, (_raw(found), *layout)
 
 
 def _view(found: Any, root: Any, start: int) -> Any:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import abc
 import enum
-import gc
 import io
 import operator
 import pickle
@@ -28,7 +27,7 @@ from gpulease.transfer.values.kinds import caches, faces, unpickled, weak
 from gpulease.transfer.values.stays import files, leaves
 from gpulease.transfer.values.stays import stayed as stayed_kind
 
-from . import anatomy, lasting, private, rebuild, ways
+from . import anatomy, lasting, pieces, private, rebuild, ways
 from .memory import InFrame, Memory, Whole, reduce_array, reduce_in_frame, reduce_row, reduce_whole
 from .tables import Counterparts
 
@@ -81,10 +80,10 @@ class Met:
 
 
 #: Library classes whose ``__getstate__`` gives copies, or leaves out what a cell can read.
-_FORGETFUL = frozenset(
+_FORGETFUL = {
     ("numpy", name)
     for name in ("Chebyshev", "Hermite", "HermiteE", "Laguerre", "Legendre", "Polynomial")
-)
+}
 
 
 def travels_by_value(obj: Any) -> bool:
@@ -137,6 +136,12 @@ def takes_raw(cls: type) -> bool:
     return all(getattr(cls, way, None) is getattr(base, way, None) for way in _WAYS)
 
 
+def _bare(kind: type) -> ways.Reduce:
+    """Return how instances are reduced that are their attributes: most objects are."""
+    made, fill, space_of = (kind,), rebuild.fill_bare, anatomy.way_to_space(kind).__get__
+    return lambda _pickler, obj: (rebuild.bare, made, space_of(obj), None, None, fill)
+
+
 def _unknown(_pickler: Any, _obj: Any) -> Any:
     raise AssertionError
 
@@ -154,6 +159,8 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         self.kept_spaces: dict[int, Any] = {}
         #: Those that are known to have another name, too.
         self.spaces: dict[int, Any] = {}
+        #: By id, arrays whose memory travels in pieces.
+        self.large: dict[str, Any] = {}
 
     def dump(self, obj: Any) -> None:
         """Write an object; cloudpickle's would raise another error where it is too deep."""
@@ -169,7 +176,8 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             return way(self, obj)
         if self.is_raw(kind):
             if travels_by_value(kind) and anatomy.is_bare(kind):
-                self.kinds[kind] = Pickler._bare
+                way = self.kinds[kind] = _bare(kind)
+                return way(self, obj)
             return self._raw(obj, kind)
         if isinstance(obj, type):
             return self.class_(obj)
@@ -207,10 +215,6 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         if anatomy.keeps_its_space(obj):
             self.kept_spaces[id(anatomy.space_of(obj))] = obj
 
-    def _bare(self, obj: Any) -> Any:
-        """Reduce an instance that is its attributes: most objects are."""
-        return rebuild.bare, (type(obj),), anatomy.space_of(obj), None, None, rebuild.fill_bare
-
     def taken_apart(self, obj: Any) -> Any:
         """Reduce an object to its attributes and the builtin under its class."""
         self.note_space(obj)
@@ -245,7 +249,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         """Reduce a function of the notebook, over the receiver's namespace."""
         if not travels_by_value(obj):
             return super().reducer_override(obj)
-        state = (parts_of(obj), obj.__dict__)
+        state = (rebuild.parts_of(obj), obj.__dict__)
         made = obj.__code__, obj.__closure__, self._space(obj)
         return rebuild.function, made, state, None, None, rebuild.fill_function
 
@@ -372,7 +376,18 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         for way in ways.arrays:
             if (found := way(self, obj)) is not None:
                 return found
-        return reduce_array(self.met.memory, obj)
+        return reduce_array(self.met.memory, obj, self.note_large)
+
+    def note_large(self, obj: Any) -> str:
+        """Note an array whose memory travels in pieces, and return its id."""
+        oid = self.met.others.id_of(obj)
+        self.large[oid] = obj
+        return oid
+
+    def bytes_(self, obj: pieces.Bytes) -> Any:
+        """Reduce the bytes of a large array to the array that has them."""
+        layout = (found := obj.array).dtype, found.shape, found.strides, found.flags.writeable
+        return rebuild.large, (self.note_large(found), *layout)
 
     def _member(self, obj: Any, kind: Any) -> Any:
         if not travels_by_value(kind):
@@ -417,29 +432,6 @@ def _is_same_method(one: Any, other: Any) -> bool:
     return type(one) is type(other) and one.__self__ is other.__self__ and bool(one == other)
 
 
-def parts_of(function: types.FunctionType) -> dict[str, Any]:
-    """Return what a function is besides its code, closure and globals."""
-    parts = {
-        name: getattr(function, name)
-        for name in rebuild.FUNCTION_PARTS[:7]
-        if hasattr(function, name)
-    }
-    annotate = getattr(function, "__annotate__", None)
-    if annotate is None:
-        return parts | {"__annotations__": function.__annotations__}
-    # From 3.14 on annotations are code, which is not run for a look: what it gave may be there.
-    held = [function.__globals__, function.__dict__, function.__kwdefaults__]
-    found = [
-        each
-        for each in gc.get_referents(function)
-        if type(each) is dict and not any(each is known for known in held)
-        and each is not getattr(function, "__builtins__", None)
-    ]  # fmt: skip
-    if found:
-        return parts | {"__annotations__": found[0]}
-    return parts | {"__annotate__": annotate}
-
-
 #: Libraries of which objects show memory that an array may show, too.
 _LIBRARIES = frozenset({"pandas", "PIL", "polars", "pyarrow"})
 KINDS: dict[type, Callable[[Pickler, Any], Any]] = {
@@ -450,6 +442,7 @@ KINDS: dict[type, Callable[[Pickler, Any], Any]] = {
     abc.ABCMeta: Pickler.class_,
     object: Pickler.marker,
     stayed_kind.Stayed: Pickler.stood,
+    pieces.Bytes: Pickler.bytes_,
     InFrame: lambda pickler, obj: reduce_in_frame(pickler.met.memory, obj),
     Whole: lambda _pickler, obj: reduce_whole(obj),
     typing.NewType: Pickler.new_type,

@@ -6,6 +6,7 @@ They ask ``CURRENT`` for the side's own objects: its namespace, its classes and 
 from __future__ import annotations
 
 import contextlib
+import gc
 import operator
 import threading
 import types
@@ -23,6 +24,8 @@ class Here(Protocol):
     #: A library's plan for the commit, and what it does then.
     plans: dict[str, Any]
     later: list[Callable[[Any], None]]
+    #: By class, what gives an object its attributes.
+    setters: dict[type, Callable[[Any, dict[str, Any]], None]]
 
     def seed(self, key: str) -> Any:
         """Return what both sides know by this key."""
@@ -44,6 +47,9 @@ class Here(Protocol):
 
     def bind(self, oid: str, obj: Any) -> None:
         """Let ``oid`` be the id of a lasting object of this side."""
+
+    def large(self, oid: str, dtype: Any, shape: Any, strides: Any, writeable: bool) -> Any:
+        """Return an array whose memory travels in pieces."""
 
     def lock_later(self, array: Any) -> None:
         """Make an array read-only once all is loaded: others may be views of it."""
@@ -102,7 +108,11 @@ def bare(cls: Any) -> Any:
 
 def fill_bare(obj: Any, space: dict[str, Any]) -> None:
     """Make an instance have the very attributes of ``space``."""
-    anatomy.set_space(obj, space)
+    setters = here().setters
+    kind = type(obj)
+    if kind not in setters:
+        setters[kind] = anatomy.way_to_space(kind).__set__
+    setters[kind](obj, space)
 
 
 def function(code: types.CodeType, closure: Any, space: Any) -> Any:
@@ -118,6 +128,27 @@ FUNCTION_PARTS = (
     "__name__", "__qualname__", "__module__", "__doc__",
     "__defaults__", "__kwdefaults__", "__type_params__", "__annotate__", "__annotations__",
 )  # fmt: skip
+
+
+def parts_of(function: types.FunctionType) -> dict[str, Any]:
+    """Return what a function is besides its code, closure and globals."""
+    parts = {
+        name: getattr(function, name) for name in FUNCTION_PARTS[:7] if hasattr(function, name)
+    }
+    annotate = getattr(function, "__annotate__", None)
+    if annotate is None:
+        return parts | {"__annotations__": function.__annotations__}
+    # From 3.14 on annotations are code, which is not run for a look: what it gave may be there.
+    held = [function.__globals__, function.__dict__, function.__kwdefaults__]
+    found = [
+        each
+        for each in gc.get_referents(function)
+        if type(each) is dict and not any(each is known for known in held)
+        and each is not getattr(function, "__builtins__", None)
+    ]  # fmt: skip
+    if found:
+        return parts | {"__annotations__": found[0]}
+    return parts | {"__annotate__": annotate}
 
 
 def fill_function(made: Any, state: tuple[dict[str, Any], Any]) -> None:
@@ -200,6 +231,11 @@ def array(raw: Any, dtype: Any, shape: Any, strides: Any, writeable: bool) -> An
     if not writeable:
         here().lock_later(made)
     return made
+
+
+def large(oid: str, dtype: Any, shape: Any, strides: Any, writeable: bool) -> Any:
+    """Return the array with this id, whose memory is large."""
+    return here().large(oid, dtype, shape, strides, writeable)
 
 
 def view(  # noqa: PLR0917 - a pickle passes arguments by position

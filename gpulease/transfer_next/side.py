@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import io
+import pickle
 import secrets
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
@@ -12,16 +13,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpulease.sides.undisturbed import undisturbed
-from gpulease.transfer.references import references
-from gpulease.transfer.values.names import path
 from gpulease.transfer.values.stays import stayed
 
-from . import classes, commit, holders, in_place, loader, state
+from . import classes, commit, holders, in_place, loader, pieces, resting, state
 from .engine import Away, PackedComponent, Parcel
 from .loader import Staged
 from .pickler import Met, Pickler
+from .resting import Resting
 from .roots import Hidden, Roots, meant
-from .survey import Component, Survey
+from .survey import Component, Survey, spread_refusals
 from .tables import Counterparts
 
 
@@ -59,15 +59,15 @@ class Side:
         self._stays = Counterparts(prefix=self.label + token, keeps=True)
         #: What both sides have: digest by roots.
         self._base: dict[frozenset[str], bytes] = {}
-        #: Classes of which the other side has the shell.
-        self._theirs: set[str] = set()
         #: My objects that something outside holds here, and my counterparts of the other side's.
         self._pins: dict[str, Any] = {}
         self._counterparts: dict[str, Any] = {}
         self._away = {**(holds or {}), **self._away_as_sealed()}
-        #: Marks of components of which nothing outside held anything.
-        self._unheld: dict[frozenset[str], Any] = {}
         self._pin_prefix, self._pin_count = self.label + token, 0
+        #: By id, digests of the pieces of large memory that both sides have.
+        self._pieces: dict[str, bytes] = {}
+        #: Large components of the last look, by roots.
+        self._resting: dict[frozenset[str], Resting] = {}
         #: Bytes of each component at the last look, by roots.
         self.sizes: dict[frozenset[str], int] = {}
 
@@ -117,14 +117,26 @@ class Side:
         builtins = builtins if isinstance(builtins, dict) else vars(builtins)
         return {"namespace": self.ns, "builtins": builtins}
 
-    def _survey(self) -> Survey:
+    def _survey(self, only: Collection[str] | None = None,
+                rest: Collection[Resting] = ()) -> Survey:  # fmt: skip
+        """Look at all roots but those that rest, or at whole components with these roots."""
         met = Met(self.label, self.ns, self._classes, self._others, self._stays)
         values = {"n:" + name: value for name, value in self._roots.values().items()}
+        if only is not None:
+            values = {root: value for root, value in values.items() if root in only}
+            asked = {root[2:] for root in only if root[0] == "c"}
+            met.met_classes |= {oid for oid in asked if self._classes.get(oid) is not None}
         for sealed in self._sealed.values():
             met.met_classes |= sealed.classes.keys()
+        for each in rest:
+            met.met_classes |= each.classes
+        for root in frozenset().union(*(each.roots for each in rest)):
+            values.pop(root, None)
         survey = Survey(met, values, self._known())
         survey.run({"p:" + pin: obj for pin, obj in self._counterparts.items()})
-        self.sizes = {_plain(each.roots): each.nbytes for each in survey.components}
+        survey.components += [each.component() for each in rest]
+        sizes = {_plain(each.roots): each.nbytes for each in survey.components}
+        self.sizes = sizes if only is None else self.sizes | sizes
         return survey
 
     def _differs(self, component: Component) -> bool:
@@ -133,27 +145,64 @@ class Side:
 
     # ---- going
 
-    def pack(
-        self, needed: Collection[str] | None = None, *, hand_over: bool = True, small: int = 0
-    ) -> Parcel:
+    def pack(self, needed: Collection[str] | None = None, *, hand_over: bool = True,
+             small: int = 0, reached: Collection[str] | None = None) -> Parcel:  # fmt: skip
         """Pack what changed, or what ``needed`` leads to, and what is ``small``."""
         with _collector_waits():
             self.away()
             for key in [key for key, each in self._sealed.items() if not self._is_away(each)]:
                 del self._sealed[key]
-            survey = self._survey()
-            held = self._held(survey)
-            return self._pack(survey, held, needed, hand_over, small)
+            if reached is None or "*" in reached:
+                self._resting.clear()
+            # A look is over before the collector runs.
+            return self._pack(needed, hand_over, small, reached or ())
 
-    def _pack(self, survey: Survey, held: dict[frozenset[str], list[Any]],
-              needed: Collection[str] | None, hand_over: bool, small: int) -> Parcel:  # fmt: skip
+    def _look(self, reached: Collection[str]) -> tuple[Survey, dict[frozenset[str], list[Any]]]:
+        """Look at all that may have changed, and for what something outside holds."""
+        base = self._base
+        if self._counterparts or any(True for _ in self._stays.values()):
+            self._resting.clear()  # what stays here, or is held there, may lead anywhere
+        self._resting = {key: e for key, e in self._resting.items() if base.get(key) == e.digest}
+        while True:
+            survey = self._survey(rest=self._resting.values())
+            held = self._held(survey)
+            awake = self._awake(survey, held, reached) & self._resting.keys()
+            if not awake:
+                break
+            for key in awake:
+                del self._resting[key]
+            del survey, held
+        for each in survey.components:
+            if not each.rests and resting.can_rest(each, held[each.roots]):
+                self._resting[each.roots] = resting.rest(each)
+        return survey, held
+
+    def _awake(self, survey: Survey, held: Mapping[frozenset[str], list[Any]],
+               reached: Collection[str]) -> Collection[frozenset[str]]:  # fmt: skip
+        """Return the components that code which ran here may have reached."""
+        components = survey.components
+        if any(each.error is not None for each in components):
+            return self._resting.keys()
+        roots = ["n:" + name for name in meant(reached, self.names())]
+        # What something outside holds may have been called or changed through that.
+        roots += [root for each in components if held[each.roots] for root in each.roots]
+        return resting.closure(components, roots)
+
+    def _pack(self, needed: Collection[str] | None, hand_over: bool, small: int,
+              reached: Collection[str]) -> Parcel:  # fmt: skip
+        survey, held = self._look(reached)
+        if hand_over:
+            self._pins = holders.still_held(self._pins, survey.components, held)
         names = self.names()
-        wanted = None if needed is None else _closure(survey.components, meant(needed, names))
+        wanted = None
+        if needed is not None:
+            asked = ["n:" + name for name in meant(needed, names)]
+            wanted = resting.closure(survey.components, asked)
         parcel = Parcel(
             [], [], names if hand_over else None, {}, frozenset(self._away),
             frozenset(), state.read() if hand_over else {},
         )  # fmt: skip
-        refused = _spread_refusals(survey.components, self._roots.values())
+        refused = spread_refusals(survey.components, self._roots.values())
         met: set[str] = set()
         pin_of = {id(obj): pin for pin, obj in self._pins.items()}
         for component in survey.components:
@@ -171,6 +220,7 @@ class Side:
             )
             if self._base.get(key) == component.digest and not fresh:
                 parcel.digests[key] = component.digest
+                parcel.memories |= component.pieces
             elif is_wanted:
                 for obj in fresh:
                     self._pin_count += 1
@@ -183,6 +233,7 @@ class Side:
                 ]
                 parcel.components.append(self._ship(survey, component, objects, pin_of))
                 parcel.digests[key] = component.digest
+                parcel.memories |= component.pieces
                 parcel.classes[key] = component.classes
                 met |= component.classes | {r[2:] for r in component.roots if r[0] == "c"}
             else:
@@ -217,27 +268,37 @@ class Side:
 
     def _ship(self, survey: Survey, component: Component, objects: list[Any],
               pin_of: dict[int, str]) -> PackedComponent:  # fmt: skip
-        pinned = {pin: obj for pin, obj in self._counterparts.items() if id(obj) in component.ids}
+        same = component.is_in_order() and not objects and all(r[0] == "n" for r in component.roots)
+        pinned = {pin: obj for pin, obj in self._counterparts.items() if component.has(id(obj))}
+        same = same and not pinned
         if pinned:
             component = survey.pack(component.roots, pinned)
-            if component.error is not None:
-                raise component.error
-        index = component.index
+        elif any(component.members[id(obj)][0] is None for obj in objects):
+            component = survey.pack(component.roots)
+        if component.error is not None:
+            raise component.error
+        memories, buffers = [], list(component.buffers)
+        for oid, found in component.large.items():
+            # Unless this is acknowledged, all of it goes the next time.
+            numbers = pieces.changed(component.pieces[oid], self._pieces.pop(oid, None))
+            memories.append((oid, found.nbytes, numbers))
+            buffers += map(pickle.PickleBuffer, pieces.cut(found, numbers))
+        places = ((component.members.get(id(obj), (None,))[0], pin_of[id(obj)]) for obj in objects)
         return PackedComponent(
-            component.order, component.stream, component.buffers,
-            [(index[id(obj)], pin_of[id(obj)]) for obj in objects if id(obj) in index],
-            component.filled, component.deep,
+            component.order, component.stream, buffers,
+            [(place, pin) for place, pin in places if place is not None],
+            component.filled, component.deep, same, tuple(memories),
         )  # fmt: skip
 
     def _shells(self, met: Met, oids: set[str]) -> list[tuple[str, bytes]]:
-        """Return the shells that the other side lacks, bases first."""
+        """Return the shells of these classes, bases first: the other side may have lost them."""
         out: dict[str, bytes] = {}
         for oid in sorted(oids):
             self._put_shell(met, oid, out)
         return list(out.items())
 
     def _put_shell(self, met: Met, oid: str, out: dict[str, bytes]) -> None:
-        if oid in out or oid in self._theirs:
+        if oid in out:
             return
         cls = self._classes.get(oid)
         for base in (type(cls), *cls.__bases__):
@@ -259,12 +320,11 @@ class Side:
         out = {}
         for component in survey.components:
             classes_of = [root[2:] for root in component.roots if root[0] == "c"]
-            spaces = Counter(
+            own = Counter(map(id, component.large.values()))
+            own.update(
                 id(value) for oid in classes_of for value in vars(self._classes.get(oid)).values()
             )
-            out[component.roots] = (
-                [] if component.error else holders.held(component, known + spaces, self._unheld)
-            )
+            out[component.roots] = [] if component.error else holders.held(component, known + own)
         return out
 
     def acknowledge(self, parcel: Parcel, *, surely: bool = True) -> None:
@@ -273,11 +333,16 @@ class Side:
             for component in parcel.components:
                 self._base.pop(_plain(frozenset(component.roots)), None)
             return
-        self._theirs |= {oid for oid, _ in parcel.shells}
+        self._agree_on_memory(parcel)
         if parcel.names is None:
             self._base.update(parcel.digests)
         else:
             self._base = dict(parcel.digests)
+
+    def _agree_on_memory(self, parcel: Parcel) -> None:
+        if parcel.names is not None:
+            self._pieces.clear()
+        self._pieces |= parcel.memories
 
     # ---- coming
 
@@ -301,7 +366,7 @@ class Side:
 
     def _after(self, staged: Staged) -> None:
         parcel = staged.parcel
-        self._theirs |= {oid for oid, _ in parcel.shells}
+        self._agree_on_memory(parcel)
         if parcel.names is not None:
             self._away = dict(parcel.away)  # what the sender deleted since is away no more
         else:
@@ -315,7 +380,7 @@ class Side:
                 pin: obj for pin, obj in self._counterparts.items() if pin in parcel.pins
             }
         self._counterparts.update(staged.counterparts)
-        arrived = [_plain(frozenset(each.roots)) for each in parcel.components]
+        arrived = {_plain(frozenset(each.roots)): each.same_there for each in parcel.components}
         self._keep_sealed(staged)
         staged.values.clear()
         staged.contents.clear()
@@ -326,7 +391,9 @@ class Side:
             for key, digest in self._base.items()
             if (parcel.names is None or key in known) and key not in arrived
         }
-        self._agree(arrived)
+        same = {key for key, is_same in arrived.items() if is_same} - self._sealed.keys()
+        self._base |= {key: parcel.digests[key] for key in same}
+        self._agree(arrived.keys() - same)
 
     def _keep_sealed(self, staged: Staged) -> None:
         parcel = staged.parcel
@@ -344,22 +411,18 @@ class Side:
         kept = self._sealed.values()
         return {name: Away(each.reason, False) for each in kept for name in each.packed.names}
 
-    def _agree(self, arrived: list[frozenset[str]]) -> None:
-        """Make what arrived the baseline, and give up pins that nothing holds any more."""
-        survey = self._survey()
-        by_key = {_plain(each.roots): each for each in survey.components}
-        for key in arrived:
-            if key in by_key and by_key[key].error is None:
-                self._base[key] = by_key[key].digest
-        held = {id(obj) for objects in self._held(survey).values() for obj in objects}
-        reached = set().union(*(each.ids for each in survey.components))
-        del survey, by_key
-        unheld = references(self._pins)
-        self._pins = {
-            pin: obj
-            for pin, obj in self._pins.items()
-            if (id(obj) in held if id(obj) in reached else unheld[pin] > 0)
-        }
+    def _agree(self, arrived: Collection[frozenset[str]]) -> None:
+        """Make what arrived the baseline: this side's own pickle of it."""
+        if arrived or self._pins:
+            only = {root for key in arrived for root in key}
+            survey = self._survey(None if self._pins else only)
+            for each in survey.components:
+                if (key := _plain(each.roots)) in arrived and each.error is None:
+                    self._base[key] = each.digest
+            if self._pins:  # what nothing holds any more goes at once: a graph, say
+                held = self._held(survey)
+                self._pins = holders.still_held(self._pins, survey.components, held)
+            survey.components.clear()
         for table in (self._classes, self._others, self._stays):
             table.prune()
 
@@ -367,41 +430,6 @@ class Side:
 def _plain(roots: frozenset[str]) -> frozenset[str]:
     """Return a component's roots without pins, which only one side has."""
     return frozenset(root for root in roots if root[0] != "p")
-
-
-def _closure(components: list[Component], needed: Collection[str]) -> set[frozenset[str]]:
-    """Return the components that these names lead to: their classes, and what their code reads."""
-    by_root = {root: each for each in components for root in each.roots}
-    queue = ["n:" + name for name in needed]
-    found: set[frozenset[str]] = set()
-    while queue:
-        component = by_root.get(queue.pop())
-        if component is None or component.roots in found:
-            continue
-        found.add(component.roots)
-        queue += ["c:" + oid for oid in component.classes]
-        reads = component.reads()
-        queue += list(by_root) if reads is None else ["n:" + name for name in reads]
-    return found
-
-
-def _spread_refusals(components: list[Component],
-                     space: Mapping[str, Any]) -> dict[frozenset[str], str]:  # fmt: skip
-    """Return why components stay: what is refused in them, or in a class that they are of."""
-    refused = {each.roots: _located(each, space) for each in components if each.error is not None}
-    bad = {root[2:]: why for roots, why in refused.items() for root in roots if root[0] == "c"}
-    for each in components:
-        for oid in each.classes & bad.keys():
-            refused.setdefault(each.roots, bad[oid])
-    return refused
-
-
-def _located(component: Component, space: Mapping[str, Any]) -> str:
-    """Return what is refused in a component, with the way to it."""
-    error = component.error
-    assert error is not None
-    values = {name: space[name] for name in component.names if name in space}
-    return path.located(error.kind, values, error.blocker)
 
 
 @contextmanager

@@ -7,41 +7,36 @@ something that was made for one would else be another's.
 
 from __future__ import annotations
 
-import enum
 import io
 import pickle
 import re
 import types
-import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from operator import itemgetter
 from typing import Any
 
 from gpulease.transfer.libraries import library
 from gpulease.transfer.refuse import RefusedError
 from gpulease.transfer.values.kinds.hashing import buffer_digest, combine
+from gpulease.transfer.values.names import path
 from gpulease.transfer.values.names.analysis import SUBCLASSES, code_use
 
-from . import classes, in_place, lasting, ways
+from . import anatomy, classes, in_place, lasting, pieces, ways
 from .asked import TOO_DEEP, Asked, Deep
-from .memory import EXPORTERS, InFrame
-from .pickler import Met, Pickler, shows_memory, travels_by_value
+from .groups import ToldApart, joined
+from .memory import EXPORTERS
+from .pickler import Met, Pickler, shows_memory, takes_raw
 from .rebuild import seed
 
 #: A float that is no number: the usual one, or another that is not within a negative integer.
 _NAN = re.compile(
     rb"G[\x7f\xff](?:\xf8\0{6}|(?<!J..)(?<!J...)(?:[\xf1-\xff]|\xf0(?!\0{6})))", re.DOTALL
 )
-_PLAIN = frozenset((
-    str, bytes, tuple, int, float, complex, bool, frozenset, type(None), range, slice,
-    types.CodeType, pickle.PickleBuffer, types.ModuleType, types.BuiltinFunctionType,
-    types.MethodType, type(Ellipsis), re.Pattern, property, staticmethod, classmethod, InFrame,
-    types.GenericAlias, types.UnionType, object,
-))  # fmt: skip
-_PLAIN_MODULES = frozenset((
-    "datetime", "decimal", "fractions", "pathlib", "uuid", "zoneinfo", "typing", "logging",
-    "ipaddress", "operator", "_operator",
+#: What is packed as what it refers to, besides instances that are their attributes.
+_AS_THEY_ARE = frozenset((
+    list, dict, set, tuple, frozenset, str, bytes, bytearray, int, float, complex, bool, type(None),
 ))  # fmt: skip
 
 
@@ -88,15 +83,22 @@ class Component:
     roots: frozenset[str]
     stream: bytes = b""
     buffers: list[Any] = field(default_factory=list)
+    #: By id, arrays whose memory travels in pieces, and the digests of these.
+    large: dict[str, Any] = field(default_factory=dict)
+    pieces: dict[str, bytes] = field(default_factory=dict)
     digest: bytes = b""
-    #: Everything that the pickler met, by ``id``; which of it can change; where it is in the memo.
-    members: dict[int, Any] = field(default_factory=dict)
-    ids: set[int] = field(default_factory=set)
+    #: By ``id``, everything that the pickler met: its place in the memo, and the object.
+    members: dict[int, tuple[int | None, Any]] = field(default_factory=dict)
+    #: The objects once more, and their types.
+    objects: list[Any] = field(default_factory=list)
+    kinds: set[type] = field(default_factory=set)
+    #: Ids of dictionaries that belong to an object for good, whether they were met or not.
+    kept_spaces: frozenset[int] = frozenset()
+    told_apart: ToldApart = field(default_factory=lambda: ToldApart({}))
     #: The roots as they follow each other in the stream.
     order: tuple[str, ...] = ()
     #: While a survey runs, where more roots can be written; None where that cannot be.
     writes: Writing | None = None
-    index: dict[int, int] = field(default_factory=dict)
     #: Dictionaries with names of their own that belong to an object for good: id -> that object.
     spaces: dict[int, Any] = field(default_factory=dict)
     #: Lists of a library's settings that are in it, by key.
@@ -104,31 +106,83 @@ class Component:
     #: Ids of the classes that it refers to.
     classes: frozenset[str] = frozenset()
     error: RefusedError | None = None
+    #: Whether it was not looked at, and its size and what its code reads then (see ``resting``).
+    rests: bool = False
+    known_reads: set[str] | None = None
+    known_size: int = 0
     #: How many objects have places of their own in the stream.
     deep: int = 0
     #: Pins of the other side whose contents follow the roots.
     filled: tuple[str, ...] = ()
+
+    def written(self, writing: Writing) -> None:
+        """Take what a pickler has written."""
+        self.stream = writing.start.stream + writing.out.getvalue()
+        self.buffers = writing.buffers
+        self.large = dict(writing.pickler.large)
+        self.pieces = {oid: pieces.digests(found) for oid, found in self.large.items()}
+        parts = (buffer_digest(buffer.raw()) for buffer in self.buffers)
+        self.digest = combine([self.stream, *parts, *self.pieces.values()])
 
     @property
     def names(self) -> list[str]:
         """The variables among the roots."""
         return [root[2:] for root in self.roots if root[0] == "n"]
 
+    @cached_property
+    def ids(self) -> set[int]:
+        """The ids of objects that can change; ``has`` asks for one of them."""
+        return self.told_apart.ids(self.members, self.objects) | self.kept_spaces
+
+    def has(self, key: int) -> bool:
+        """Say whether an object that can change is in it."""
+        if key in self.kept_spaces:
+            return True
+        return key in self.members and self.told_apart.can_change(self.members[key][1])
+
     @property
     def nbytes(self) -> int:
         """Size of the stream and the memory beside it."""
         sizes: list[int] = [buffer.raw().nbytes for buffer in self.buffers]
-        return len(self.stream) + sum(sizes)
+        sizes += [found.nbytes for found in self.large.values()]
+        return self.known_size + len(self.stream) + sum(sizes)
+
+    def is_plain(self, also: Collection[type] = ()) -> bool:
+        """Say whether all objects were packed as what they refer to, and nothing else.
+
+        ``also`` are kinds for which that does not matter.
+        """
+        bare = {kind for kind in self.kinds if anatomy.is_bare(kind) and takes_raw(kind)}
+        by_name = {kind for kind in self.kinds if issubclass(kind, type | types.ModuleType)}
+        kinds = self.kinds.difference(_AS_THEY_ARE, bare, by_name, also)
+        if not kinds <= {types.FunctionType}:
+            return False
+        return not any(self.has(id(obj)) for obj in self.of_kinds(kinds))
+
+    def is_in_order(self) -> bool:
+        """Say whether another process that has loaded it packs it into the same bytes."""
+        np = library("numpy")
+        arrays = {kind for kind in self.kinds if np and issubclass(kind, np.ndarray | np.dtype)}
+        if self.deep or not self.kinds.isdisjoint((set, frozenset)):
+            return False
+        return self.is_plain({kind for kind in arrays if kind.__module__.startswith("numpy")})
+
+    def of_kinds(self, kinds: Collection[type]) -> list[Any]:
+        """Return what is of one of these types."""
+        if self.kinds.isdisjoint(kinds):
+            return []
+        return [obj for obj in self.objects if type(obj) in kinds]
 
     def reads(self) -> set[str] | None:
         """Return the global names that its code may touch; None where that cannot be told."""
+        if self.rests:
+            return self.known_reads
         found: set[str] = set()
-        for obj in self.members.values():
-            if type(obj) is types.CodeType:
-                use = code_use(obj)
-                if use.unbounded or SUBCLASSES in use.reads:
-                    return None
-                found |= use.reads | use.writes
+        for code in self.of_kinds((types.CodeType,)):
+            use = code_use(code)
+            if use.unbounded or SUBCLASSES in use.reads:
+                return None
+            found |= use.reads | use.writes
         return found
 
 
@@ -142,8 +196,8 @@ class Survey:
         self.known = known
         self._preamble = Preamble(known)
         self._settings = lasting.settings()
-        self._kinds: dict[type, bool | None] = dict.fromkeys(_PLAIN, False)
         self._picklers: list[Any] = []
+        self._told_apart = ToldApart(met.named)
         self.components: list[Component] = []
 
     def run(self, lone: Mapping[str, Any]) -> None:
@@ -156,7 +210,7 @@ class Survey:
                 if group not in packed:
                     packed[group] = self._joined(group, packed)
             groups, more = self._more_classes(groups)
-            merged = None if more else _merge([packed[group] for group in groups])
+            merged = None if more else joined([packed[group] for group in groups])
             if merged is not None:
                 groups, more = merged, True
             more = more or self._cross(groups, packed) or self._pack_again(groups, packed)
@@ -167,27 +221,28 @@ class Survey:
         self._picklers.clear()
         for component in self.components:
             component.writes = None
+        self._told_apart.named = frozenset(self.met.named)
         self.met.named.clear()
 
     def _first_groups(self) -> list[frozenset[str]]:
         same: dict[int, set[str]] = {}
         for root, value in self.values.items():
-            key = id(value) if self._can_change(value) else -1 - len(same)
+            key = id(value) if self._told_apart.can_change(value) else -1 - len(same)
             same.setdefault(key, set()).add(root)
         return list(map(frozenset, same.values()))
 
-    def _joined(
-        self, roots: frozenset[str], packed: Mapping[frozenset[str], Component]
-    ) -> Component:
+    def _joined(self, roots: frozenset[str], packed: dict[frozenset[str], Component]) -> Component:
         """Pack roots together: the small parts are written after the largest, where that can be."""
         below = [each for each in packed.values() if each.roots < roots]
         parts = [part for part in below if not any(part.roots < each.roots for each in below)]
-        parts.sort(key=lambda each: (-len(each.index), each.order))
+        parts.sort(key=lambda each: (-len(each.members), each.order))
         if not parts or frozenset().union(*(each.roots for each in parts)) != roots:
             return self.pack(roots)
         more = sorted(roots - parts[0].roots)
         if any(each.writes is None for each in parts) or any(root[0] == "c" for root in more):
             return self.pack(roots)
+        for part in parts:
+            del packed[part.roots]
         return self._extended(parts, more) or self.pack(roots)
 
     def _extended(self, parts: list[Component], more: list[str]) -> Component | None:
@@ -199,15 +254,29 @@ class Survey:
         assert writes is not None
         component = Component(base.roots.union(more), order=(*base.order, *more), writes=writes)
         component.settings = base.settings
-        component.ids = set().union(*(each.ids for each in parts))
         component.classes = frozenset().union(*(each.classes for each in parts))
         try:
             for root in more:
                 writes.pickler.dump(self.values[root])
         except Exception:  # noqa: BLE001 - it is packed as a whole then, which says why
             return None
-        self._note(component, writes, {})
-        return None if component.spaces else component
+        # What is met is known of the parts: a look at the memo would cost as much as packing.
+        component.members, component.objects = base.members, base.objects
+        component.kept_spaces = frozenset(writes.pickler.kept_spaces)
+        component.told_apart = self._told_apart
+        component.kinds = set().union(*(each.kinds for each in parts))
+        for part in parts[1:]:
+            for key in part.members.keys() - component.members.keys():
+                obj = part.members[key][1]
+                component.members[key] = None, obj
+                component.objects.append(obj)
+        component.written(writes)
+        return None if self._spaces(component, writes.pickler) else component
+
+    def _spaces(self, component: Component, pickler: Pickler) -> dict[int, Any]:
+        """Return dictionaries that belong to an object for good and have another name, too."""
+        kept = pickler.kept_spaces
+        return {key: owner for key, owner in kept.items() if key in component.members}
 
     def _more_classes(self, groups: list[frozenset[str]]) -> tuple[list[frozenset[str]], bool]:
         known = {root[2:] for group in groups for root in group if root[0] == "c"}
@@ -216,22 +285,18 @@ class Survey:
 
     def _cross(self, groups: list[frozenset[str]], packed: dict[frozenset[str], Component]) -> bool:
         """Pack what holds frames and images again where their memory is an array's, too."""
-        members = (each for group in groups for each in packed[group].members.values())
-        if not self.met.memory.crossing(each for each in members if type(each) in EXPORTERS):
+        if not self.met.memory.crossing(_exporters(groups, packed)):
             return False
         for group in list(packed):
-            if any(shows_memory(type(each)) for each in packed[group].members.values()):
+            if any(map(shows_memory, packed[group].kinds)):
                 del packed[group]
         return True
 
     def _pack_again(self, groups: list[frozenset[str]],
                     packed: dict[frozenset[str], Component]) -> bool:  # fmt: skip
         """Pack groups again of which a library found out more since: what shares memory, say."""
-
-        def members() -> Iterator[Any]:
-            return (obj for group in groups for obj in packed[group].members.values())
-
-        stale = set[int]().union(*(look(self.met, members()) for look in ways.after_packing))
+        looks = (look(self.met, _exporters(groups, packed)) for look in ways.after_packing)
+        stale = set[int]().union(*looks)
         again = [group for group in groups if not stale.isdisjoint(packed[group].members)]
         for group in again:
             del packed[group]
@@ -239,11 +304,10 @@ class Survey:
 
     def _add_lone(self, groups: list[frozenset[str]], packed: dict[frozenset[str], Component],
                   lone: Mapping[str, Any]) -> bool:  # fmt: skip
-        reached: set[int] = set().union(*(packed[group].ids for group in groups))
         new = {
             root: obj
             for root, obj in lone.items()
-            if id(obj) not in reached and root not in self.values
+            if root not in self.values and not any(packed[each].has(id(obj)) for each in groups)
         }
         self.values.update(new)
         groups += [frozenset([root]) for root in new]
@@ -258,7 +322,7 @@ class Survey:
             try:
                 self._pack(component, Pickler, pinned)
                 if met := self._settings.keys() & component.members.keys():
-                    found = {self._settings[key]: component.members[key] for key in met}
+                    found = {self._settings[key]: component.members[key][1] for key in met}
                     component.settings = dict(sorted(found.items()))
                     self._pack(component, Pickler, pinned)
                 if component.spaces or _may_hold_nan(component.stream):
@@ -298,8 +362,8 @@ class Survey:
         self._dump(component, pickler, pinned)
         writing = Writing(pickler, out, buffers, start)
         self._note(component, writing, pinned)
-        component.ids = self._ids(component.members)
-        component.ids.update(pickler.kept_spaces)
+        component.kept_spaces = frozenset(pickler.kept_spaces)
+        component.told_apart = self._told_apart
         component.writes = writing if kind is Pickler and not pinned else None
 
     def _dump(self, component: Component, pickler: Pickler, pinned: Mapping[str, Any]) -> None:
@@ -317,89 +381,47 @@ class Survey:
 
     def _note(self, component: Component, writing: Writing, pinned: Mapping[str, Any]) -> None:
         """Note what was written, and what was met; only ids are kept of the memo."""
-        pickler, start = writing.pickler, writing.start
-        component.stream = start.stream + writing.out.getvalue()
-        component.buffers = writing.buffers
-        parts = (buffer_digest(buffer.raw()) for buffer in component.buffers)
-        component.digest = combine([component.stream, *parts])
-        memo = pickler.memo.copy()
-        component.spaces |= {
-            key: owner for key, owner in pickler.kept_spaces.items() if key in memo
-        }
-        component.index = dict(zip(memo, map(itemgetter(0), memo.values()), strict=True))
-        component.members = dict(zip(memo, map(itemgetter(1), memo.values()), strict=True))
-        for key in start.memo:
-            del component.members[key]
-        component.members |= {id(obj): obj for obj in pinned.values()}
+        pickler = writing.pickler
+        component.written(writing)
+        members: dict[int, tuple[int | None, Any]] = pickler.memo.copy()
+        component.members = members
+        component.spaces |= self._spaces(component, pickler)
+        for key in writing.start.memo:
+            del members[key]
+        for obj in pinned.values():
+            members[id(obj)] = writing.start.memo[id(obj)]
         for key, owner in component.spaces.items():
-            component.members[key] = vars(owner)
+            members.setdefault(key, (None, vars(owner)))
         if isinstance(pickler, Deep):
-            component.members |= {id(obj): obj for obj in pickler.order}
-            component.index |= {key: -1 - number for key, number in pickler.numbers.items()}
-
-    def _ids(self, members: Mapping[int, Any]) -> set[int]:
-        """Return the ids of objects of which each can be told from its equals, and can change."""
-        kinds = {kind: self._kind(kind) for kind in set(map(type, members.values()))}
-        asked = [kind for kind, known in kinds.items() if known is None]
-        found = {key for key, obj in members.items() if kinds[type(obj)]}
-        if asked:
-            found |= {
-                key
-                for key, obj in members.items()
-                if kinds[type(obj)] is None and travels_by_value(obj)
-            }
-        return found - self.met.named.keys()
-
-    def _kind(self, kind: type) -> bool | None:
-        known = self._kinds.get(kind, self)
-        if known is self:
-            known = self._kinds[kind] = self._kind_can_change(kind)
-        return known  # type: ignore[return-value]
-
-    def _can_change(self, obj: Any) -> bool:
-        """Say whether it can be seen which object this is, and what is in it can change."""
-        known = self._kind(type(obj))
-        if known is None:
-            return travels_by_value(obj)
-        return bool(known) and id(obj) not in self.met.named
-
-    def _kind_can_change(self, kind: type) -> bool | None:  # noqa: PLR0911 - one a kind
-        if kind is types.FunctionType:
-            return None
-        if kind is typing.NewType:
-            return True
-        if issubclass(kind, type | enum.Enum | types.ModuleType):
-            return False
-        if kind.__module__ in _PLAIN_MODULES:
-            return travels_by_value(kind)
-        np = library("numpy")
-        if np is not None and issubclass(kind, np.dtype | np.generic | np.ufunc):
-            return bool(issubclass(kind, np.void))
-        if ways.is_value(kind):
-            return False
-        return kind.__name__ not in _DESCRIPTORS
-
-
-_DESCRIPTORS = frozenset((
-    "getset_descriptor", "method_descriptor", "wrapper_descriptor", "cython_function_or_method",
-))  # fmt: skip
+            members |= {id(obj): (-1 - place, obj) for place, obj in enumerate(pickler.order)}
+        component.objects = list(map(itemgetter(1), members.values()))
+        component.kinds = set(map(type, component.objects))
 
 
 def _may_hold_nan(stream: bytes) -> bool:
     return (b"G\x7f" in stream or b"G\xff" in stream) and _NAN.search(stream) is not None
 
 
-def _merge(components: list[Component]) -> list[frozenset[str]] | None:
-    """Return the groups with those joined that share an object, None where none do."""
-    groups: list[tuple[frozenset[str], set[int]]] = []
-    seen: set[int] = set()
-    for component in components:
-        roots, ids = component.roots, component.ids
-        if not seen.isdisjoint(ids):
-            shared = [each for each in groups if not each[1].isdisjoint(ids)]
-            groups = [each for each in groups if each[1].isdisjoint(ids)]
-            roots = roots.union(*(each[0] for each in shared))
-            ids = ids.union(*(each[1] for each in shared))
-        groups.append((roots, ids))
-        seen |= ids
-    return None if len(groups) == len(components) else [roots for roots, _ in groups]
+def _exporters(groups: list[frozenset[str]],
+               packed: Mapping[frozenset[str], Component]) -> Iterator[Any]:  # fmt: skip
+    """Yield buffers that arrays may be over."""
+    return (obj for group in groups for obj in packed[group].of_kinds(EXPORTERS))
+
+
+def spread_refusals(components: list[Component],
+                     space: Mapping[str, Any]) -> dict[frozenset[str], str]:  # fmt: skip
+    """Return why components stay: what is refused in them, or in a class that they are of."""
+    refused = {each.roots: _located(each, space) for each in components if each.error is not None}
+    bad = {root[2:]: why for roots, why in refused.items() for root in roots if root[0] == "c"}
+    for each in components:
+        for oid in each.classes & bad.keys():
+            refused.setdefault(each.roots, bad[oid])
+    return refused
+
+
+def _located(component: Component, space: Mapping[str, Any]) -> str:
+    """Return what is refused in a component, with the way to it."""
+    error = component.error
+    assert error is not None
+    values = {name: space[name] for name in component.names if name in space}
+    return path.located(error.kind, values, error.blocker)

@@ -3,9 +3,12 @@
 import pickle
 import traceback
 
+from gpulease.transfer_next import resting
 from gpulease.transfer_next.engine import StageError
 from gpulease.transfer_next.side import Side
 from tests.transfer.companion_main import run
+
+resting.OBJECTS = -1  # everything counts as large
 
 
 def main(space, talk):
@@ -33,7 +36,8 @@ def _do(side, space, talk, order, packed):
             run(space, order["source"])
             return {"names": side.names()}
         case "pack":
-            packed[:] = [side.pack(order["needed"], hand_over=order["hand_over"])]
+            asked = {name: order[name] for name in ("hand_over", "reached")}
+            packed[:] = [side.pack(order["needed"], **asked)]
         case "acknowledge":
             side.acknowledge(packed.pop())
         case "take":

@@ -1,3 +1,5 @@
+import collections
+
 import pytest
 
 from gpulease.transfer_next.side import Side
@@ -9,6 +11,7 @@ from tests.transfer_next.pair import NextPair
 def eager():
     """One pair for all tests of a file; all that changed travels with every switch."""
     with open_pair(kind=NextPair) as pair:
+        pair.reached = collections.defaultdict(set)
         yield pair
 
 
@@ -16,6 +19,7 @@ def eager():
 def lazy():
     """The same, where only what a cell needs travels."""
     with open_pair(BY_NEED, kind=NextPair) as pair:
+        pair.reached = collections.defaultdict(set)
         yield pair
 
 

@@ -35,8 +35,9 @@ class There:
     def run(self, source):
         return self.ask({"op": "run", "source": source})
 
-    def pack(self, needed, hand_over):
-        self.ask({"op": "pack", "needed": _listed(needed), "hand_over": hand_over})
+    def pack(self, needed, hand_over, reached):
+        order = {"op": "pack", "needed": _listed(needed), "hand_over": hand_over}
+        self.ask({**order, "reached": _listed(reached)})
         return pickle.loads(self.child._connection.recv_bytes())
 
     def acknowledge(self, _parcel):
@@ -68,8 +69,8 @@ class Here:
     def run(self, source):
         return run(self.ns, source)
 
-    def pack(self, needed, hand_over):
-        return self.side.pack(needed, hand_over=hand_over)
+    def pack(self, needed, hand_over, reached):
+        return self.side.pack(needed, hand_over=hand_over, reached=reached)
 
     def acknowledge(self, parcel):
         self.side.acknowledge(parcel)
@@ -91,6 +92,8 @@ class NextPair:
         self.hidden = {*self.ns, "__builtins__"}
         self.by_need = (settings or {}).get("small_bytes") == -1
         self.here = self.there = self.owner = None
+        #: What cells of each side have read and written since it last handed over, if it is said.
+        self.reached = None
         #: What was said of the last cell.
         self.last = SimpleNamespace(notes=())
         #: What was kept as it was by something that stayed, since the notebook began.
@@ -134,6 +137,8 @@ class NextPair:
 
     def _switch(self, to, other, source):
         use = cell_use(source)
+        if self.reached is not None:
+            self.reached[to] |= set(_touched(use))
         wanted = None if _touched(use) == ["*"] or not self.by_need else use.reads | use.writes
         if self.owner is other:
             self._move(other, to, wanted, hand_over=True)
@@ -148,7 +153,8 @@ class NextPair:
                 raise AssertionError(f"asked for, and still away: {lacking} of {to.away}")
 
     def _move(self, start, to, wanted, hand_over):
-        parcel = start.pack(wanted, hand_over)
+        reached = None if self.reached is None else self.reached[start]
+        parcel = start.pack(wanted, hand_over, reached)
         self.kept += parcel.kept
         self.all_kept.update(parcel.kept)
         try:
@@ -156,6 +162,8 @@ class NextPair:
         except StageError as error:
             raise GPULeaseError("cannot_move", f"cannot travel: {error}") from error
         start.acknowledge(parcel)
+        if reached:
+            reached.clear()
 
     def explain(self, name):
         if name not in self.here.away:

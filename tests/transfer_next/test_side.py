@@ -250,6 +250,19 @@ def test_what_no_cell_needs_comes_when_one_does(sides):
     run(home, "assert f() == [1, 2] and f() is big and n == 3")
 
 
+def test_a_class_that_the_other_side_has_lost_comes_again(sides):
+    home, away = sides
+    run(home, "class B: pass\nclass C(B): kept = [1]\nc = C(); n = 1; del B, C")
+    move(home, away)
+    run(home, "c.less = 1; c.kept.append(2)")
+    move(home, away, {"n"})
+    gc.collect()
+    move(home, away, {"c"}, hand_over=False)
+    run(away, "assert c.kept == [1, 2] and type(c).__base__.__name__ == 'B'; c.more = 2")
+    move(away, home)
+    run(home, "assert c.more == 2 and type(c).__base__.__name__ == 'B'")
+
+
 def test_a_name_that_is_bound_where_it_was_missing_is_newer(sides):
     home, away = sides
     run(home, "x = [1]; y = x")
