@@ -225,6 +225,7 @@ def stage(parcel: Parcel, here: Here, bound: Counterparts) -> Staged:
         raise StageError(_what_failed(error)) from error
     finally:
         rebuild.CURRENT.here = None
+        here.undo = Undo()  # what libraries do later may lead to ``here``: no circle
         if collecting:
             gc.enable()
     return staged

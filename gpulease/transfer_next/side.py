@@ -414,17 +414,19 @@ class Side:
     def _agree(self, arrived: Collection[frozenset[str]]) -> None:
         """Make what arrived the baseline: this side's own pickle of it."""
         if arrived or self._pins:
-            only = {root for key in arrived for root in key}
-            survey = self._survey(None if self._pins else only)
-            for each in survey.components:
-                if (key := _plain(each.roots)) in arrived and each.error is None:
-                    self._base[key] = each.digest
-            if self._pins:  # what nothing holds any more goes at once: a graph, say
-                held = self._held(survey)
-                self._pins = holders.still_held(self._pins, survey.components, held)
-            survey.components.clear()
+            self._look_again(arrived)  # nothing of that look holds what the tables are asked for
         for table in (self._classes, self._others, self._stays):
             table.prune()
+
+    def _look_again(self, arrived: Collection[frozenset[str]]) -> None:
+        only = {root for key in arrived for root in key}
+        survey = self._survey(None if self._pins else only)
+        for each in survey.components:
+            if (key := _plain(each.roots)) in arrived and each.error is None:
+                self._base[key] = each.digest
+        if self._pins:  # what nothing holds any more goes at once: a graph, say
+            held = self._held(survey)
+            self._pins = holders.still_held(self._pins, survey.components, held)
 
 
 def _plain(roots: frozenset[str]) -> frozenset[str]:
