@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 
 from benchmarks.measure import Aim, Variants, progress, report
-from gpulease.gpus.agent.pod_resources import Held
+from gpulease.gpus.agent.wire import Held
 from tests.gpus.kubelet import Kubelet
 from tests.gpus.kubelet import serving as kubelet_serving
 from tests.gpus.service import certificate, serving

@@ -16,7 +16,7 @@ from typing import Any
 
 from benchmarks.kernels import CellError
 from benchmarks.measure import progress
-from gpulease.demo import command, processes
+from gpulease.demo import launch, processes
 from gpulease.demo.browse import Browser
 from gpulease.demo.kernel_socket import CellRun, KernelSocket
 from gpulease.demo.options import NOTEBOOK, PEOPLE, DemoOptions
@@ -35,7 +35,7 @@ def hub(gpus: int, *, not_ahead: tuple[str, ...] = ()) -> Iterator[DemoOptions]:
     with tempfile.TemporaryDirectory(prefix="gpulease-bench-", ignore_cleanup_errors=True) as made:
         options = DemoOptions(
             directory=Path(made),
-            ports=command.choose_ports(0),
+            ports=launch.choose_ports(0),
             gpus=gpus,
             simulate=True,
             idle=NEVER,
@@ -43,7 +43,7 @@ def hub(gpus: int, *, not_ahead: tuple[str, ...] = ()) -> Iterator[DemoOptions]:
         ).check()
         for name in not_ahead:
             _configure(options, name, {"GPULeaseLab": {"standby": False}})
-        demo = command.Demo(options, progress)
+        demo = launch.Demo(options, progress)
         try:
             demo.start()
             yield options

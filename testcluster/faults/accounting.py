@@ -7,7 +7,8 @@ import time
 from collections.abc import Iterable
 from contextlib import closing
 
-from gpulease.gpus.agent.pod_resources import Held, PodResources
+from gpulease.gpus.agent.pod_resources import PodResources
+from gpulease.gpus.agent.wire import Held
 from testcluster.layout import Layout
 
 

@@ -21,7 +21,8 @@ from tornado.web import Application
 
 from gpulease import labels
 from gpulease.gpus.agent.cgroups import Places
-from gpulease.gpus.agent.pod_resources import Held, PodResources
+from gpulease.gpus.agent.pod_resources import PodResources
+from gpulease.gpus.agent.wire import Held
 from gpulease.gpus.base import GPUInfo
 from gpulease.gpus.reading import Seen
 from gpulease.policy.document import default_document

@@ -5,7 +5,7 @@ These need no cluster: the pictures are made here.
 
 from dataclasses import replace
 
-from gpulease.gpus.agent.pod_resources import Held
+from gpulease.gpus.agent.wire import Held
 from testcluster.faults import invariants
 from testcluster.faults.accounting import books
 from testcluster.faults.picture import Lease, Picture, Pod

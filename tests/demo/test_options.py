@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpulease.demo import command, plain
+from gpulease.demo import launch, plain
 from gpulease.demo.notebook import code_cells, without_gpu
 from gpulease.demo.options import DemoOptions, Ports
 from gpulease.errors import GPULeaseError
@@ -40,7 +40,7 @@ def test_numbers_that_cannot_be_meant_are_refused(wrong):
 
 
 def test_ports_are_free_and_different():
-    ports = command.choose_ports(0)
+    ports = launch.choose_ports(0)
     chosen = [ports.public, ports.hub, ports.proxy, ports.service]
     assert len(set(chosen)) == 4
     for port in chosen:
@@ -50,7 +50,7 @@ def test_ports_are_free_and_different():
 
 def test_no_other_process_is_given_a_chosen_port_before_the_hub_binds_it():
     first, last = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()
-    ports = command.choose_ports(0)
+    ports = launch.choose_ports(0)
     for port in (ports.public, ports.hub, ports.proxy, ports.service):
         assert not int(first) <= port <= int(last)
 
@@ -61,7 +61,7 @@ def test_a_taken_port_is_refused_by_its_number():
         holder.listen()
         port = holder.getsockname()[1]
         with pytest.raises(GPULeaseError, match=str(port)) as refused:
-            command.choose_ports(port)
+            launch.choose_ports(port)
     assert refused.value.reason == "port_taken"
 
 
@@ -109,4 +109,4 @@ def test_cells_of_another_notebook_can_be_read():
 def test_the_commands_of_this_environment_are_found_first(monkeypatch):
     monkeypatch.setenv("PATH", "/elsewhere")
     programs = str(Path(sys.executable).parent)
-    assert command._environment(demo())["PATH"].split(":") == [programs, "/elsewhere"]
+    assert launch._environment(demo())["PATH"].split(":") == [programs, "/elsewhere"]

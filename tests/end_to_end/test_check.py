@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from gpulease.demo.check import check_demo
-from gpulease.demo.command import choose_ports
+from gpulease.demo.launch import choose_ports
 from gpulease.demo.options import DemoOptions
 
 pytestmark = [pytest.mark.site, pytest.mark.timeout(600)]

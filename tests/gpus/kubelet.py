@@ -10,7 +10,7 @@ from pathlib import Path
 
 import grpc
 
-from gpulease.gpus.agent.pod_resources import Held
+from gpulease.gpus.agent.wire import Held
 
 
 def varint(value: int) -> bytes:

@@ -18,8 +18,8 @@ import pytest
 from tornado.httpclient import AsyncHTTPClient
 
 from gpulease.cli import main
-from gpulease.gpus.agent.pod_resources import Held
-from gpulease.hub.local_ports import free_port
+from gpulease.gpus.agent.wire import Held
+from gpulease.loopback_ports import free_port
 from tests.gpus.kubelet import Kubelet
 from tests.gpus.kubelet import serving as kubelet_serving
 from tests.gpus.service import Service, serving

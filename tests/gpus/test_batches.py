@@ -10,7 +10,7 @@ import pytest
 from gpulease.gpus.agent.batches import CALM, Gathering, batch_of, second_of, unaccounted
 from gpulease.gpus.agent.cgroups import NODE
 from gpulease.gpus.agent.health import Incidents
-from gpulease.gpus.agent.pod_resources import Held
+from gpulease.gpus.agent.wire import Held
 from gpulease.gpus.base import GPUInfo
 from gpulease.gpus.reading import DeviceReading, Seen
 from gpulease.policy.model import EvidenceLevel

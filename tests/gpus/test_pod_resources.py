@@ -8,7 +8,8 @@ from pathlib import Path
 import grpc
 import pytest
 
-from gpulease.gpus.agent.pod_resources import BELIEVED, LIST_EVERY, Held, PodResources
+from gpulease.gpus.agent.pod_resources import BELIEVED, LIST_EVERY, PodResources
+from gpulease.gpus.agent.wire import Held
 from gpulease.gpus.base import GPUInfo
 from gpulease.gpus.reading import Seen
 from tests.gpus.kubelet import Kubelet, serving

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpulease.gpus.agent.pod_resources import Held, read_allocatable, read_list
+from gpulease.gpus.agent.wire import Held, read_allocatable, read_list
 from tests.gpus.kubelet import devices, listing, part, varint
 
 names = st.text(min_size=1, max_size=40)

@@ -11,8 +11,8 @@ import pytest
 
 from gpulease.commands.doctor import look, run
 from gpulease.errors import GPULeaseError
-from gpulease.hub.local_ports import free_port
 from gpulease.hub.scopes import SERVICE_SCOPES
+from gpulease.loopback_ports import free_port
 from gpulease.providers.kubernetes.checkup import checkup
 from testcluster import rights
 from tests.helm_values import shipped

@@ -16,8 +16,8 @@ from traitlets.config import Config
 from gpulease import __version__
 from gpulease.errors import GPULeaseError
 from gpulease.hub import tljh
-from gpulease.hub.local_ports import free_port
 from gpulease.hub.merge import listed
+from gpulease.loopback_ports import free_port
 from tests.helpers import wait_for
 from tests.hub.running import HubPlace, running_hub
 

@@ -12,7 +12,7 @@ import pytest
 
 from gpulease.client import Client
 from gpulease.errors import GPULeaseError
-from gpulease.hub.local_ports import free_port
+from gpulease.loopback_ports import free_port
 from gpulease.policy.explanation import reasons
 from gpulease.policy.model import Lease, LeaseState
 from gpulease.service.hubs.auth import Asker

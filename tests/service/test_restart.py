@@ -17,7 +17,7 @@ import pytest
 
 from gpulease.client import Client
 from gpulease.errors import GPULeaseError
-from gpulease.hub.local_ports import free_port
+from gpulease.loopback_ports import free_port
 from gpulease.protocol import ENV_LEASE
 from tests.helpers import wait_for_async
 from tests.service import kit

@@ -12,7 +12,7 @@ from datetime import datetime
 
 from gpulease.gpus.agent.cgroups import NODE
 from gpulease.gpus.agent.health import Incidents
-from gpulease.gpus.agent.pod_resources import Held
+from gpulease.gpus.agent.wire import Held
 from gpulease.gpus.reading import DeviceReading, Seen
 from gpulease.policy.idleness import USE
 from gpulease.policy.model import EvidenceLevel

@@ -37,8 +37,9 @@ from gpulease.gpus.agent.batches import Gathering
 from gpulease.gpus.agent.cgroups import Places
 from gpulease.gpus.agent.health import Health, Incidents, Listener
 from gpulease.gpus.agent.ledger import Ledger, Waiting
-from gpulease.gpus.agent.pod_resources import Held, PodResources
+from gpulease.gpus.agent.pod_resources import PodResources
 from gpulease.gpus.agent.posting import Poster, Target
+from gpulease.gpus.agent.wire import Held
 from gpulease.gpus.driver import Library
 from gpulease.gpus.reading import DeviceReading, Reader, Seen
 from gpulease.policy.model import EvidenceLevel

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from gpulease.hub.local_ports import free_port
+from gpulease.loopback_ports import free_port
 from gpulease.providers.kubernetes.api.client import (
     NODES,
     PODS,
