@@ -230,7 +230,7 @@ def test_a_lab_that_is_open_shows_who_came_is_told_and_extended(
     # The lab goes on for longer, and says who is there.
     teacher.click(".gl-window-open")
     teacher.wait_for_selector("#session-dialog:visible .gl-attendance .gl-came")
-    teacher.wait_for_selector("#session-dialog .gl-fact:has-text('Taken') >> text=1 of 1")
+    teacher.wait_for_selector("#session-dialog .gl-fact:has-text('Taken') >> text=1 of 2")
     came = teacher.locator("#session-dialog tbody tr").all_inner_texts()
     assert "student" in [row.split()[0] for row in came]
     before = teacher.inner_text(".gl-window-open .gl-window-time")
