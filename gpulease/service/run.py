@@ -162,17 +162,19 @@ class RunningService:
         return Store.open(options.database_url)
 
     async def _open(self, store: Store) -> None:
+        hub_auth = first_log_in(self._options)
+        secret = await asyncio.to_thread(secret_of, self._options, hub_auth.api_token)
+        self.services = await self._made(store, hub_auth, secret)
+        await self._load()
+        self._listen(hub_auth, secret)
+        self._start()
+
+    async def _made(self, store: Store, hub_auth: ServiceOAuth, secret: bytes) -> Services:
+        """Make what the service consists of, each part from those before it."""
         options = self._options
-        hub_auth = first_log_in(options)
-        secret = await asyncio.to_thread(secret_of, options, hub_auth.api_token)
         metrics, watch, workers = Metrics(), Watch(), Workers()
         ledger = Ledger(store, self._moved)
-        messages = Messages(
-            lambda: datetime.now(UTC),
-            lambda kept: ledger.call(store.note, MESSAGES, kept),
-            self._tell_messages,
-        )
-        messages.load(await ledger.call(store.noted, MESSAGES))
+        messages = await self._messages(ledger, store)
         events = Events(self._granted, messages=messages.shown_to)
         policies = Policies(ledger, self._wake, options.policy_file)
 
@@ -186,90 +188,84 @@ class RunningService:
             ledger, lambda: policies.current, self._snapshot, self._wake,
             tell=self._notifier.tell, members=hub.members, workers=workers,
         )  # fmt: skip
-        reservation_watch = ReservationWatch(
-            reservations, ledger, lambda: policies.current, self._snapshot,
-            tell=self._notifier.tell, workers=workers,
-        )  # fmt: skip
         usage = Usage(ledger, lambda: policies.current, self._notifier.tell)
         loop = Reconciler(
-            ledger,
-            provider,
-            links,
-            watch,
-            policies,
-            metrics=metrics,
-            publish=self._publish,
-            tick=options.tick,
-            windows=reservations.windows,
-            use=usage.use,
-            spent=usage.spent,
+            ledger, provider, links, watch, policies, metrics=metrics, publish=self._publish,
+            tick=options.tick, windows=reservations.windows, use=usage.use, spent=usage.spent,
             away_from=store.last_beat,
             wait_spread=await asyncio.to_thread(last_spread, options.database_url),
-        )
+        )  # fmt: skip
         servers = Servers(ledger, loop, links, hub, every=options.hub_seconds)
         runs = Runs(
             RunRecords(ledger, loop.clock), hub, lambda: policies.current, loop.shown,
             linked=servers.linked, every=options.hub_seconds,
         )  # fmt: skip
         commands = LeaseCommands(ledger, loop, links, hub, policies, is_batch=runs.executes)
-        self.services = Services(
-            prefix=options.prefix,
-            ledger=ledger,
-            provider=provider,
-            links=links,
-            watch=watch,
-            events=events,
-            servers=servers,
-            hub=hub,
-            loop=loop,
-            commands=commands,
-            policies=policies,
+        return Services(
+            prefix=options.prefix, ledger=ledger, provider=provider, links=links, watch=watch,
+            events=events, servers=servers, hub=hub, loop=loop, commands=commands,
+            policies=policies, metrics=metrics, workers=workers, reservations=reservations,
+            messages=messages, usage=usage, runs=runs,
             views=Views(loop, provider.server_started, servers.notebook_of),
             history=History(ledger, commands),
             incidents=Incidents(ledger),
-            metrics=metrics,
             agents=Agents(provider.agent_reports),
             bounds=Bounds(lambda: policies.current.changes_per_minute),
-            workers=workers,
-            reservations=reservations,
-            reservation_watch=reservation_watch,
-            messages=messages,
-            usage=usage,
+            reservation_watch=ReservationWatch(
+                reservations, ledger, lambda: policies.current, self._snapshot,
+                tell=self._notifier.tell, workers=workers,
+            ),
             whatif=WhatIf(ledger, policies, lambda: loop.observed_state.devices, workers),
-            runs=runs,
             environments=Environments(
                 provider.image, lambda: policies.current, reservations.windows, loop.clock
             ),
             warm_time=WarmTime(ledger, provider.warm_pods, metrics),
+        )  # fmt: skip
+
+    async def _messages(self, ledger: Ledger, store: Store) -> Messages:
+        messages = Messages(
+            lambda: datetime.now(UTC),
+            lambda kept: ledger.call(store.note, MESSAGES, kept),
+            self._tell_messages,
         )
-        await ledger.load(datetime.now(UTC))
-        await reservations.load()
-        await reservation_watch.load()
+        messages.load(await ledger.call(store.noted, MESSAGES))
+        return messages
+
+    async def _load(self) -> None:
+        """Take up what an earlier service left, in the order in which one needs the other."""
+        services, options = self.services, self._options
+        await services.ledger.load(datetime.now(UTC))
+        await services.reservations.load()
+        await services.reservation_watch.load()
+        devices = await services.provider.devices()
         outs = first_time_outs(options.first_time_outs)
-        devices = await provider.devices()
-        await policies.open(devices, options.first_policy_file, outs)
-        await usage.load()
-        await self.services.warm_time.load()
-        await runs.load()
+        await services.policies.open(devices, options.first_policy_file, outs)
+        await services.usage.load()
+        await services.warm_time.load()
+        await services.runs.load()
         await self._take_notices()
-        await loop.recover(await provider.devices())  # as the policy has them
-        await self._publish(loop.snapshot())  # whoever comes back first finds every lease there is
-        self._listen(hub_auth, secret)
-        self._tasks = [
-            asyncio.create_task(loop.run(), name="reconcile"),
-            asyncio.create_task(servers.run(), name="servers"),
-            asyncio.create_task(self._sample(), name="sample"),
-            asyncio.create_task(reservation_watch.watch(), name="reservations"),
-            asyncio.create_task(usage.watch(), name="usage"),
-            asyncio.create_task(self.services.warm_time.watch(), name="warm time"),
-            asyncio.create_task(runs.watch(), name="runs"),
-            asyncio.create_task(self._hold_fence(), name="fence"),
-            asyncio.create_task(
-                Retention(ledger, reservations, options.ages).run(), name="retention"
-            ),
-        ]
-        if policies.pinned:
-            self._tasks.append(asyncio.create_task(policies.watch(), name="policy"))
+        # As the policy has the devices now.
+        await services.loop.recover(await services.provider.devices())
+        # Whoever comes back first finds every lease there is.
+        await self._publish(services.loop.snapshot())
+
+    def _start(self) -> None:
+        services = self.services
+        retention = Retention(services.ledger, services.reservations, self._options.ages)
+        going = {
+            "reconcile": services.loop.run(),
+            "servers": services.servers.run(),
+            "sample": self._sample(),
+            "reservations": services.reservation_watch.watch(),
+            "usage": services.usage.watch(),
+            "warm time": services.warm_time.watch(),
+            "runs": services.runs.watch(),
+            "fence": self._hold_fence(),
+            "retention": retention.run(),
+        }
+        if services.policies.pinned:
+            going["policy"] = services.policies.watch()
+        self._tasks = [asyncio.create_task(each, name=name) for name, each in going.items()]
         for task in self._tasks:
             task.add_done_callback(self._task_ended)
 
