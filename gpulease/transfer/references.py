@@ -17,25 +17,22 @@ from typing import Any, TypeVar
 K = TypeVar("K")
 
 
-def counted(objects: list[Any]) -> list[int]:
+def references(objects: Mapping[K, Any], keys: Iterable[K] | None = None) -> dict[K, int]:
     """Return how many references to each object there are besides its entry in ``objects``.
 
-    Where an object is in ``objects`` twice, the second entry counts.
+    ``keys`` chooses some of them.  Where an object is in ``objects`` twice, the second entry
+    counts.
     """
-    return list(map(operator.sub, map(sys.getrefcount, objects), itertools.repeat(_OWN)))
+    chosen = objects if keys is None else keys
+    return {key: sys.getrefcount(objects[key]) - _OWN for key in chosen}
 
 
-def references(objects: Mapping[K, Any], keys: Iterable[K] | None = None) -> dict[K, int]:
-    """Return the same for the values of ``objects``, of which ``keys`` chooses some."""
-    chosen = list(objects if keys is None else keys)
-    counts = counted(list(map(objects.__getitem__, chosen)))
-    return dict(zip(chosen, map(operator.sub, counts, itertools.repeat(1)), strict=True))
+def counted(objects: list[Any]) -> list[int]:
+    """Return how many references to each object there are besides its entry in ``objects``."""
+    return list(map(operator.sub, map(sys.getrefcount, objects), itertools.repeat(_OWN_OF_LIST)))
 
 
-def _measured() -> int:
-    return counted([object()])[0]
-
-
-#: The entry itself and what the call adds.
-_OWN = 0
-_OWN = _measured()
+#: The entry itself and what the call adds: of a mapping, and of a list.
+_OWN = _OWN_OF_LIST = 0
+_OWN = references({0: object()})[0]
+_OWN_OF_LIST = counted([object()])[0]
