@@ -33,7 +33,9 @@ def schemas(version):
     if go_program() is None:
         pytest.skip("Go is not installed")
     go = [go_program(), "mod", "download", "-json", f"k8s.io/kubernetes@{version}"]
-    done = subprocess.run(go, capture_output=True, text=True, check=True, cwd="/")
+    done = subprocess.run(go, capture_output=True, text=True, cwd="/")
+    if done.returncode:
+        pytest.skip(f"Kubernetes {version} cannot be downloaded: {done.stderr or done.stdout}")
     folder = Path(json.loads(done.stdout)["Dir"])
     whole = json.loads((folder / "api" / "openapi-spec" / "swagger.json").read_text())
     definitions = whole["definitions"]
