@@ -71,7 +71,7 @@ async def everything(client: Client) -> AsyncIterator[Found]:
     """Yield all that is ours, in the order in which it is to go.
 
     Raises:
-        ForbiddenError: whoever asks may not see it.
+        ForbiddenError: this account may not see it.
     """
     for resource in KINDS:
         try:
@@ -90,7 +90,7 @@ async def remove(client: Client, found: Found) -> None:
     """Remove one thing; that it is gone already is well.
 
     Raises:
-        ForbiddenError: whoever asks may not.
+        ForbiddenError: this account may not do it.
     """
     try:
         if found.label:

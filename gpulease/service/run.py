@@ -246,7 +246,7 @@ class RunningService:
         await self._take_notices()
         # As the policy has the devices now.
         await services.loop.recover(await services.provider.devices())
-        # Whoever comes back first finds every lease there is.
+        # The first page or notebook that comes back finds every lease there is.
         await self._publish(services.loop.snapshot())
 
     def _start(self) -> None:

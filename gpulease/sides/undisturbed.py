@@ -40,7 +40,7 @@ def _held_back() -> Iterator[None]:
     try:
         # A thread that waits for its turn already would come in by the interval that it began
         # with, and keep this one out for a long one.  So it gets its turn now, a short one; then
-        # it waits anew, by the long interval.
+        # it waits again, by the long interval.
         sys.setswitchinterval(_TURN)
         time.sleep(0)
         sys.setswitchinterval(_LONG)

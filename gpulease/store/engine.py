@@ -147,7 +147,7 @@ _CAUSES = (
 )
 
 
-#: PostgreSQL's code: the database was made anew under the running service.
+#: PostgreSQL's code: the database was made again under the running service.
 _UNDEFINED_TABLE = "42P01"
 
 

@@ -172,7 +172,7 @@ class Continuity:
         self.last_beat: datetime | None = None
 
     def take_over(self, session: Session) -> None:
-        """Raise the epoch: whoever wrote before writes no more."""
+        """Raise the epoch: an earlier writer can write no more."""
         first = {"instance_id": secrets.token_hex(8), "epoch": "0", "writes": "0"}
         for name in _NAMES:
             row = session.get(MetaRow, name, with_for_update=True)

@@ -5,7 +5,7 @@ kinds count.  *Proved* ones carry the lease's mark in their environment, or desc
 does, under the account of the lease's own notebook server: they are ended when the lease is over.
 *Claimed* ones were only named by that server or by the supervisor, and the service may not look
 into them: they are never ended, and hold the device while the driver says that they are on it.  A
-process that it may look into is the lease's by its mark or not at all: whoever names one is a
+process that it may look into is the lease's by its mark or not at all: the one that names it is a
 student's program, and may name what belongs to somebody else, such as the hub's proxy where all
 share one account.
 """
@@ -181,7 +181,7 @@ class Held:
         self.named += [each for each in found if is_hidden(each)]
 
     def look(self, marked: Iterable[Process], table: Mapping[int, ProcessRow]) -> None:
-        """Find the lease's processes anew; those that were found once stay until they end.
+        """Look for the lease's processes again; those that were found once stay until they end.
 
         A process whose parent ended, or that took the mark out of its environment, is still the
         very one that was proved before.

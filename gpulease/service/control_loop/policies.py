@@ -30,6 +30,10 @@ from gpulease.store.usage import Past
 
 log = logging.getLogger(__name__)
 
+#: Seconds that a what-if may take; what it has not replayed by then is left out.
+LIMIT: Final = 60.0
+_MODULE: Final = "gpulease.simulate.whatif"
+
 AUTHOR = "gpulease"
 #: Seconds between two looks at a pinned file; it counts once two looks found the same in it.
 LOOK: Final = 2.0
@@ -334,11 +338,6 @@ def _about(found: PolicyText) -> PolicyAbout:
 def _text_of(found: PolicyVersion | None) -> PolicyText:
     assert found is not None, "a version was just saved"
     return PolicyText(found.version, found.text, found.who, found.at)
-
-
-#: Seconds after which what has not been replayed is left out.
-LIMIT: Final = 60.0
-_MODULE: Final = "gpulease.simulate.whatif"
 
 
 class WhatIf:

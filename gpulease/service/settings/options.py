@@ -1,7 +1,7 @@
 """Everything that a service is told, as plain values, and what it makes of them by itself.
 
 It makes its own secret: credentials of local leases and browsers' cookies are derived from it.
-The secret stands in a file of its own, not in the database: whoever reads a backup or the tables
+The secret stands in a file of its own, not in the database: a reader of a backup or of the tables
 has no credential by that.  Of leases on Kubernetes the settings are traitlets, and the provider is
 made from them; the ``kubernetes`` package is imported only where a cluster is used.
 """

@@ -234,7 +234,7 @@ class Deletes:
         self._begin("/".join(key), lambda: self._delete(key, "", gone))
 
     async def close(self) -> None:
-        """Let go: whoever wants a pod gone asks the next service."""
+        """Let go: a pod that must go is asked for again by the next service."""
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
@@ -262,7 +262,7 @@ class Deletes:
         except ConflictError:
             return True  # another pod has its name: this one is gone
         except ClientError as error:
-            # Whoever wants it gone asks again at the next look.
+            # The caller asks again at the next look, if it must still go.
             log.warning("pod %s could not be deleted: %s", name, error.message)
             return False
         return True

@@ -45,7 +45,7 @@ _DNS: Final = End("kube-system", {"k8s-app": "kube-dns"})
 
 @dataclass(frozen=True)
 class Fault:
-    """What the policies do wrong, and what mends it."""
+    """What the policies do wrong, and what to do about it."""
 
     sentence: str
     next_step: str

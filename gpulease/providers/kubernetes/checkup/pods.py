@@ -206,9 +206,9 @@ async def refusal(client: Client, body: Manifest, namespace: str) -> str:
 
 log = logging.getLogger(__name__)
 
-#: Seconds between two looks: as a rule, and while something is wrong that may be mended now.
+#: Seconds between two looks: as a rule, and while something is wrong that may be put right soon.
 _EVERY, _SOON = 300.0, 15.0
-#: What the API server misses before it looks at a pod's image, and what mends it.
+#: What the API server misses before it looks at a pod's image, and what to do about it.
 _MISSING = (
     (re.compile("RuntimeClass"), "Make that RuntimeClass (the GPU operator does), or change"
      " `runtime_class` of the class or KubernetesSettings.runtime_class."),

@@ -52,7 +52,7 @@ export function showCharts(place, choice) {
   return read;
 }
 
-/** Keep the charts that `draw()` makes in `place` as wide as it, in the colours of the theme; returns what draws them anew. */
+/** Keep the charts that `draw()` makes in `place` as wide as it, in the colours of the theme; returns what draws them again. */
 export function keepDrawn(place, draw) {
   let plots = [];
   const redraw = () => {
