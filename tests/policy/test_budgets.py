@@ -8,10 +8,10 @@ import pytest
 from gpulease.errors import GPULeaseError
 from gpulease.policy import budgets, lifecycle
 from gpulease.policy.admission_check import JOINED, Ask, answer
-from gpulease.policy.explanation.labs import of_hours
 from gpulease.policy.model import Clear, EndReason, Start, Wait, Warn
 from gpulease.policy.planner import plan
 from gpulease.policy.projects import AtZero, Budget
+from gpulease.policy.reservations.departures import of_hours
 from tests.policy.build import NOW, OUTS, at, busy, snapshot
 from tests.policy.fairness.build import asks, holds, project, shared
 

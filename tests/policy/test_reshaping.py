@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpulease.errors import GPULeaseError
-from gpulease.policy import admission, lifecycle
+from gpulease.policy import admission, lifecycle, planner
 from gpulease.policy.admission import admit
 from gpulease.policy.lifecycle import apply
 from gpulease.policy.model import (
@@ -27,7 +27,6 @@ from gpulease.policy.model import (
     Warn,
 )
 from gpulease.policy.planner import plan
-from gpulease.policy.reclaim import leaving
 from gpulease.policy.remaining_capacity import holds as kept_for
 from tests.policy.build import NOW, OUTS, active, at, busy, cards, policy, request, seen, snapshot
 from tests.policy.fairness.build import asks, holds, project, shared
@@ -372,7 +371,7 @@ def test_a_mutant_that_takes_all_of_a_lease_is_found(monkeypatch):
 
 
 def test_a_mutant_that_ends_what_should_go_on_is_found(monkeypatch):
-    monkeypatch.setattr(leaving, "_reshaped", lambda _snapshot, _lease: None)
+    monkeypatch.setattr(planner, "_reshaped", lambda _snapshot, _lease: None)
     story = test_a_whole_story_keeps_every_promise.hypothesis.inner_test
     with pytest.raises(AssertionError):
         story(least=1, drain="done", release=5, start=0)

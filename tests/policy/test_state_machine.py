@@ -30,7 +30,7 @@ from gpulease.policy.calendar.reservation import Window
 from gpulease.policy.model import Action, Alert, Lease, LeaseState, Requeue, Snapshot, Start
 from gpulease.policy.planner import plan
 from gpulease.policy.projects import Member
-from gpulease.policy.reclaim import leaving, over_quota, reclaim_candidates
+from gpulease.policy.reclaim import over_quota, reclaim_candidates
 from gpulease.simulate.invariants import check_plan, check_state
 from tests.policy.build import NOW, cards, policy
 from tests.policy.fairness.build import project, shared
@@ -377,9 +377,9 @@ MUTANTS = {
     "who is in use is not idle": (reclaim_candidates, "idle_case", lambda *_, **__: "idle"),
     "a minimum runtime": (over_quota, "may_go", lambda *_: True),
     "a quota": (over_quota.Borrowed, "_is_over_quota", lambda *_: True),
-    "a hard end": (leaving, "_expiring", never),
-    "a full warning": (leaving, "time_outs_of", hasty),
-    "a drain has a bound": (leaving, "_draining", never),
+    "a hard end": (planner, "_expiring", never),
+    "a full warning": (planner, "time_outs_of", hasty),
+    "a drain has a bound": (planner, "_draining", never),
 }
 
 

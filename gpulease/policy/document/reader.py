@@ -36,7 +36,7 @@ from gpulease.errors import GPULeaseError
 from gpulease.policy.calendar.reservation import ReservationTerms
 from gpulease.policy.catalog import BOUNDED_BY
 from gpulease.policy.document import fitting
-from gpulease.policy.document.durations import of_time_outs
+from gpulease.policy.document.fitting import of_time_outs
 from gpulease.policy.document.source import (
     Finding,
     Model,

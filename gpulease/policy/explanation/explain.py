@@ -97,9 +97,9 @@ def explain(
     """Return what to say of a lease; its place and its times come from ``forecast``.
 
     ``said``: a code of ``reasons.PROGRESS``, of a start that is under way.  ``asides``: what
-    ``labs.about`` says of reservations, and ``beyond_share``.  ``outs``: its time-outs where they
-    are not its class's.  ``reason``: a code of the words for its state, where more is known than
-    it says itself.
+    ``departures.about`` says of reservations, and ``beyond_share``.  ``outs``: its time-outs where
+    they are not its class's.  ``reason``: a code of the words for its state, where more is known
+    than it says itself.
     """
     words = _WORDS[lease.state]
     known = reasons.CAUSES.get(lease.end_cause)

@@ -14,9 +14,7 @@ from math import floor
 from gpulease.errors import GPULeaseError
 from gpulease.policy import budgets, capacity, gpu_fractions, lifecycle
 from gpulease.policy.capacity import Growth
-from gpulease.policy.explanation import labs
 from gpulease.policy.explanation.explain import beyond_share
-from gpulease.policy.explanation.labs import of_hours
 from gpulease.policy.fitting import suits
 from gpulease.policy.gpu_fractions import percent
 from gpulease.policy.memo import once_for_devices
@@ -31,6 +29,8 @@ from gpulease.policy.model import (
     Snapshot,
     TimeOuts,
 )
+from gpulease.policy.reservations import departures
+from gpulease.policy.reservations.departures import of_hours
 from gpulease.policy.reservations.seats import kept_units
 from gpulease.protocol import (
     Blocker,
@@ -73,7 +73,7 @@ def asides(lease: Lease, snapshot: Snapshot) -> str:
     """Return what is said of a lease beside its state: of reservations, of its share of a card, of
     its budget.
     """
-    lab = labs.about(snapshot, lease)
+    lab = departures.about(snapshot, lease)
     share = beyond_share(lease, snapshot.policy, snapshot.evidence.get(lease.id))
     hours = of_hours(snapshot, lease)
     return joined(lab, share, hours) if share or hours else lab

@@ -9,11 +9,10 @@ import pytest
 
 from gpulease.policy.calendar.reservation import GroupTerms, ReservationTerms
 from gpulease.policy.explanation.decision import decision
-from gpulease.policy.explanation.labs import about
 from gpulease.policy.lifecycle import apply
 from gpulease.policy.model import Alert, Clear, Drain, EndReason, LeaseState, Start, Wait, Warn
 from gpulease.policy.planner import plan
-from gpulease.policy.reservations.departures import departures, first_gpus
+from gpulease.policy.reservations.departures import about, departures, first_gpus
 from gpulease.policy.reservations.seats import seating, time_outs_at
 from gpulease.texts import instant
 from tests.policy.build import OUTS, active, at, busy, cards, idle, request, seen, snapshot

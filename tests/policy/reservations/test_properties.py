@@ -173,8 +173,8 @@ MUTANTS = {
     "lets everybody in": (seats.Doors, "refusal", lets_everybody_in),
     "forgets how long a borrower stays": (seats, "horizon", lambda *_: timedelta(0)),
     "lends at once": (seats, "lends", lambda *_: True),
-    "displaces nobody": ("gpulease.policy.reclaim.leaving.departures", lambda _: {}),
-    "displaces seats": ("gpulease.policy.reclaim.leaving.departures", displaces_seats),
+    "displaces nobody": ("gpulease.policy.planner.departures", lambda _: {}),
+    "displaces seats": ("gpulease.policy.planner.departures", displaces_seats),
     "forgets the lead": (
         departing,
         "in_hold",
