@@ -22,7 +22,7 @@ from gpulease.service import pages
 from gpulease.service.context import Services
 from gpulease.service.hubs.auth import ServiceOAuth
 from gpulease.service.pages import PageReader, Site
-from gpulease.service.rest import leases, projects, reservations, runs, sockets
+from gpulease.service.rest import leases, projects, reservations, sockets
 from gpulease.service.rest import site as rest_site
 from gpulease.service.rest.answering import Answers, NotFound
 from gpulease.service.rest.base import LogIn, Operation, PageBase, operations
@@ -150,10 +150,10 @@ API: Mapping[str, type[RequestHandler]] = {
     "reservations/check": reservations.ReservationCheck,
     "reservations/{id}/attendance.csv": reservations.ReservationAttendance,
     "reservations/{id}": reservations.OneReservation,
-    "runs": runs.RunList,
-    "runs/{id}": runs.OneRun,
-    "runs/{id}/events": runs.RunEvents,
-    "runs/{id}/reports": runs.RunReports,
+    "runs": leases.RunList,
+    "runs/{id}": leases.OneRun,
+    "runs/{id}/events": leases.RunEvents,
+    "runs/{id}/reports": leases.RunReports,
     "events": sockets.EventsSocket,
     "health": rest_site.Health,
     "openapi.json": rest_site.OpenAPI,

@@ -13,7 +13,14 @@ from gpulease.policy.reservations.reports import as_csv
 from gpulease.service.hubs.auth import SCOPE_RESERVE
 from gpulease.service.reservations.checks import Outcome
 from gpulease.service.reservations.expansion import calendar_read
-from gpulease.service.reservations.views import LISTED, reservation_view
+from gpulease.service.reservations.views import (
+    LISTED,
+    ClosureView,
+    ReservationsBrought,
+    ReservationsChecked,
+    ReservationView,
+    reservation_view,
+)
 from gpulease.service.rest.base import ACCESS, BaseHandler, Text, answers, needs_scope
 from gpulease.service.schemas.bodies import EndBody, GroupQuery, ReservationsQuery, is_set
 from gpulease.service.schemas.reservation_bodies import (
@@ -22,12 +29,6 @@ from gpulease.service.schemas.reservation_bodies import (
     ChangeBody,
     CheckBody,
     ReservationBody,
-)
-from gpulease.service.schemas.reservation_shapes import (
-    ClosureView,
-    ReservationsBrought,
-    ReservationsChecked,
-    ReservationView,
 )
 from gpulease.service.schemas.shapes import Items, Page
 
