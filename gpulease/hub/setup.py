@@ -75,22 +75,14 @@ def setup_gpulease(
     if service_command and not allow_service_as_root:
         _refuse_root(service_user)
     hub = c.JupyterHub
-    service: dict[str, Any] = {
-        "name": service_name,
-        "url": service_url,
-        "display": True,
-        "oauth_no_confirm": True,
-        "oauth_client_allowed_scopes": scopes.oauth_scopes(service_name),
-    }
-    if service_command:
-        service["command"] = list(service_command)
-        service["environment"] = dict(service_environment or {})
-        if service_user:
-            service["user"] = service_user
-    else:
-        service |= compat.expected_to_be_up()
-    if service_token:
-        service["api_token"] = service_token
+    service = _service(
+        service_name,
+        service_url,
+        command=service_command,
+        environment=service_environment,
+        user=service_user,
+        token=service_token,
+    )
     merge.add_entries(
         hub, "custom_scopes", scopes.CUSTOM_SCOPES, setting="c.JupyterHub.custom_scopes"
     )
@@ -114,6 +106,31 @@ def setup_gpulease(
     )
     if home_card:
         _add_card(c, service_name)
+
+
+def _service(
+    name: str,
+    url: str,
+    *,
+    command: Sequence[str] | None,
+    environment: Mapping[str, str] | None,
+    user: str | None,
+    token: str | None,
+) -> dict[str, Any]:
+    """Return the hub's entry for the lease service."""
+    service: dict[str, Any] = {
+        "name": name,
+        "url": url,
+        "display": True,
+        "oauth_no_confirm": True,
+        "oauth_client_allowed_scopes": scopes.oauth_scopes(name),
+    }
+    if command:
+        service |= {"command": list(command), "environment": dict(environment or {})}
+        service |= {"user": user} if user else {}
+    else:
+        service |= compat.expected_to_be_up()
+    return service | ({"api_token": token} if token else {})
 
 
 def _check(url: str, command: Sequence[str] | None, token: str | None) -> None:

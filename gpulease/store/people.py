@@ -49,30 +49,7 @@ def export(session: Session, user: str) -> dict[str, Any]:
     use = busy_seconds(session, ids)
     return {
         "user": user,
-        "leases": [
-            {
-                **lease.record,
-                "busy_seconds": use.get(lease.id, (0.0, 0.0))[0],
-                "watched_seconds": use.get(lease.id, (0.0, 0.0))[1],
-                "changes": [
-                    _change(row)
-                    for row in session.scalars(
-                        sa.select(TransitionRow)
-                        .where(TransitionRow.lease_id == lease.id)
-                        .order_by(TransitionRow.id)
-                    )
-                ],
-                "verdicts": [
-                    {"at": row.at.isoformat(), "verdict": row.verdict}
-                    for row in session.scalars(
-                        sa.select(VerdictRow)
-                        .where(VerdictRow.lease_id == lease.id)
-                        .order_by(VerdictRow.at)
-                    )
-                ],
-            }
-            for lease in leases
-        ],
+        "leases": [_lease(session, lease, *use.get(lease.id, (0.0, 0.0))) for lease in leases],
         "changes_of_others_leases": [
             {"lease": row.lease_id, **_change(row)}
             for row in session.scalars(
@@ -107,6 +84,22 @@ def export(session: Session, user: str) -> dict[str, Any]:
         "policy_versions": [
             {"version": row.version, "at": row.at.isoformat(), "note": row.note}
             for row in session.scalars(sa.select(PolicyRow).where(PolicyRow.who == user))
+        ],
+    }
+
+
+def _lease(session: Session, lease: LeaseRow, busy: float, watched: float) -> dict[str, Any]:
+    """Return one lease with what happened to it; ``busy`` and ``watched`` in seconds."""
+    changes = sa.select(TransitionRow).where(TransitionRow.lease_id == lease.id)
+    verdicts = sa.select(VerdictRow).where(VerdictRow.lease_id == lease.id)
+    return {
+        **lease.record,
+        "busy_seconds": busy,
+        "watched_seconds": watched,
+        "changes": [_change(row) for row in session.scalars(changes.order_by(TransitionRow.id))],
+        "verdicts": [
+            {"at": row.at.isoformat(), "verdict": row.verdict}
+            for row in session.scalars(verdicts.order_by(VerdictRow.at))
         ],
     }
 

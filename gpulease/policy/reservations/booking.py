@@ -166,14 +166,14 @@ def _booked(
     return {(w.key, w.start, w.end) for w in windows(policy, before)}
 
 
-def _refuse_members(wanted: Reservation, policy: PolicyDocument) -> None:
+def _refuse_class(wanted: Reservation, policy: PolicyDocument) -> None:
     gpu_class = policy.by_name.get(wanted.gpu_class)
     if gpu_class is not None and gpu_class.parts:
         raise refused(
             Text("Class '{name}' is a part of a card: seats are whole GPUs.", name=gpu_class.name),
             Text("Reserve a class of whole GPUs."),
         )
-    terms, classes = policy.reservations, allowed_classes(policy, wanted.group)
+    classes = allowed_classes(policy, wanted.group)
     if wanted.gpu_class not in classes:
         raise refused(
             Text("There is no class '{name}'.", name=wanted.gpu_class)
@@ -188,6 +188,11 @@ def _refuse_members(wanted: Reservation, policy: PolicyDocument) -> None:
             else Text("Ask an admin."),
             classes=list(classes),
         )
+
+
+def _refuse_members(wanted: Reservation, policy: PolicyDocument) -> None:
+    _refuse_class(wanted, policy)
+    terms = policy.reservations
     if wanted.seats_per_person > wanted.seats:
         raise refused(
             Text(

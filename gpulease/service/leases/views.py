@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import TypedDict
 
 from gpulease.policy import capacity
-from gpulease.policy.explanation.explain import admin_step, explain, of_wish
+from gpulease.policy.explanation.explain import Explanation, admin_step, explain, of_wish
 from gpulease.policy.explanation.forecast import Forecast, what_ends
 from gpulease.policy.model import (
     Device,
@@ -271,7 +271,7 @@ class Views:
         if made is None or not made.of.same_as(made_from):
             made = _Made(made_from, figures, self._whole(made_from, figures))
         elif made.figures != figures:
-            made = _Made(made_from, figures, _moved(made.view, figures))
+            made = _Made(made_from, figures, {**made.view, **figures})
         if lease.state is not LeaseState.ENDED:
             self._made[lease.id] = made
         return made.view
@@ -292,18 +292,7 @@ class Views:
     @staticmethod
     def _whole(of: _MadeFrom, figures: Figures) -> LeaseView:
         lease, policy, outs, ahead = of.lease, of.policy, of.outs, of.ahead
-        place, expected = (ahead.position, ahead.expected_start) if ahead else (None, None)
-        said = explain(
-            lease,
-            policy,
-            position=place,
-            expected=expected,
-            between=ahead.between if ahead else None,
-            said=of.said,
-            asides=joined(of.asides, of_wish(of.upgrade, lease, policy)),
-            outs=outs,
-            reason=known_reason(lease),
-        )
+        said = _said(of)
         view: LeaseView = {
             "ends_at": figures["ends_at"],
             "ends_by": figures["ends_by"],
@@ -332,11 +321,9 @@ class Views:
             "reason": lease.reason,
             "sentence": said.sentence,
             "next_step": said.next_step,
-            "position": place,
-            "expected_start": iso(expected),
-            "expected_between": [
-                each.isoformat() for each in (of.ahead and of.ahead.between) or ()
-            ],
+            "position": ahead.position if ahead else None,
+            "expected_start": iso(ahead.expected_start if ahead else None),
+            "expected_between": [each.isoformat() for each in (ahead and ahead.between) or ()],
             "created": lease.created.isoformat(),
             "active_since": iso(lease.active_since),
             "hard_end": iso(lease.hard_end),
@@ -382,10 +369,17 @@ class Views:
         return device_uses(snapshot, free)
 
 
-def _moved(view: LeaseView, figures: Figures) -> LeaseView:
-    moved = view.copy()
-    moved["ends_at"], moved["ends_by"] = figures["ends_at"], figures["ends_by"]
-    moved["verdict"] = figures["verdict"]
-    moved["utilisation"], moved["busy_share"] = figures["utilisation"], figures["busy_share"]
-    moved["budget"], moved["memory_used"] = figures["budget"], figures["memory_used"]
-    return moved
+def _said(of: _MadeFrom) -> Explanation:
+    """Return the sentence of a lease, and what its holder can do."""
+    ahead = of.ahead
+    return explain(
+        of.lease,
+        of.policy,
+        position=ahead.position if ahead else None,
+        expected=ahead.expected_start if ahead else None,
+        between=ahead.between if ahead else None,
+        said=of.said,
+        asides=joined(of.asides, of_wish(of.upgrade, of.lease, of.policy)),
+        outs=of.outs,
+        reason=known_reason(of.lease),
+    )

@@ -290,23 +290,26 @@ class GPULeaseService(Application):
             tick=self.tick,
             hub_seconds=self.hub_seconds,
             lost_seconds=self.lost_seconds,
-            ages=Ages(
-                minutes=self.keep_minutes_days,
-                evidence=self.keep_evidence_days,
-                leases=self.keep_leases_days,
-                runs=self.keep_runs_days,
-                reservations=self.keep_reservations_days,
-                policies=self.keep_policies_days,
-                usage=self.keep_usage_days,
-                plans=self.keep_plans_days,
-                plans_bytes=size_option("keep_plans_size", self.keep_plans_size),
-            ),
+            ages=self._ages(),
             connections_max=self.connections_max,
             metrics_at=listening_at("metrics_url", self.metrics_url, ("http",))[1:]
             if self.metrics_url
             else None,
             request_seconds=self.request_seconds,
             cluster=cluster,
+        )
+
+    def _ages(self) -> Ages:
+        return Ages(
+            minutes=self.keep_minutes_days,
+            evidence=self.keep_evidence_days,
+            leases=self.keep_leases_days,
+            runs=self.keep_runs_days,
+            reservations=self.keep_reservations_days,
+            policies=self.keep_policies_days,
+            usage=self.keep_usage_days,
+            plans=self.keep_plans_days,
+            plans_bytes=size_option("keep_plans_size", self.keep_plans_size),
         )
 
 
