@@ -13,8 +13,9 @@ export const CommandIDs = {
   upgrade: 'gpulease:upgrade',
   keep: 'gpulease:keep',
   giveBack: 'gpulease:return',
-  runOnGPU: 'gpulease:run-on-gpu',
+  runMarked: 'gpulease:run-marked',
   runAuto: 'gpulease:run-auto',
+  runOnGPU: 'gpulease:run-on-gpu',
   background: 'gpulease:run-in-background',
   why: 'gpulease:why',
   hours: 'gpulease:hours',
@@ -107,22 +108,20 @@ function addLeaseCommands(app: JupyterFrontEnd, actions: Actions): void {
 function addNotebookCommands(app: JupyterFrontEnd, actions: Actions): void {
   const { leases, trans } = actions;
   const { commands } = app;
-  commands.addCommand(CommandIDs.runAuto, {
-    label: trans.__('Run cells that use a GPU library on the GPU'),
-    caption: trans.__('The others run in the notebook; a cell on the GPU says why'),
-    isToggleable: true,
-    isToggled: () => actions.link()?.state?.cells === 'auto',
-    isEnabled: () => (actions.link()?.state ?? null) !== null,
-    execute: () => actions.link()?.toggle('auto')
-  });
-  commands.addCommand(CommandIDs.runOnGPU, {
-    label: trans.__('Run every cell of this notebook on the GPU'),
-    caption: trans.__('Not only those that begin with %%%%gpu'),
-    isToggleable: true,
-    isToggled: () => actions.link()?.state?.cells === 'all',
-    isEnabled: () => (actions.link()?.state ?? null) !== null,
-    execute: () => actions.link()?.toggle('all')
-  });
+  const cells = [
+    [CommandIDs.runMarked, 'none', trans.__('GPU cells: those marked with %%%%gpu')],
+    [CommandIDs.runAuto, 'auto', trans.__('GPU cells: those that use a GPU library')],
+    [CommandIDs.runOnGPU, 'all', trans.__('GPU cells: all')]
+  ] as const;
+  for (const [id, which, label] of cells) {
+    commands.addCommand(id, {
+      label,
+      isToggleable: true,
+      isToggled: () => actions.link()?.state?.cells === which,
+      isEnabled: () => (actions.link()?.state ?? null) !== null,
+      execute: () => actions.link()?.choose(which)
+    });
+  }
   commands.addCommand(CommandIDs.background, {
     label: trans.__('Run in background'),
     caption: trans.__(

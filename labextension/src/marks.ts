@@ -1,4 +1,5 @@
-// The mark of cells that ran on the GPU, beside their number; kept in the cell's metadata.
+// The mark of cells that ran on the GPU, beside their number.  The cell's metadata keep on what kind
+// of GPU, which equal runs do not change; how long it took is known while the page lives.
 
 import { Cell, CodeCell, ICellModel } from '@jupyterlab/cells';
 import { Notebook, NotebookActions, NotebookPanel } from '@jupyterlab/notebook';
@@ -15,7 +16,8 @@ import type { ICellRun } from './wire';
 const KEY = 'gpulease';
 const MARK = 'gpulease-mark';
 
-type Kept = Omit<ICellRun, 'cell_id'>;
+/** What is known of a cell's run: all of it, or what its metadata keep. */
+type Kept = Pick<ICellRun, 'gpu_class'> & Partial<ICellRun>;
 
 /** Marks the cells of one notebook. */
 export class Marks implements IDisposable {
@@ -53,6 +55,7 @@ export class Marks implements IDisposable {
   private scheduled(_: unknown, args: { notebook: Notebook; cell: Cell }): void {
     if (args.notebook === this.panel.content) {
       this.started.add(args.cell.model.id);
+      this.runs.delete(args.cell.model.id);
       args.cell.model.deleteMetadata(KEY);
       this.draw(args.cell);
     }
@@ -65,9 +68,10 @@ export class Marks implements IDisposable {
     }
     const cell = this.panel.content.widgets.find(each => each.model.id === run.cell_id);
     if (cell !== undefined) {
-      const kept: Partial<ICellRun> = { ...run };
-      delete kept.cell_id;
-      cell.model.setMetadata(KEY, kept);
+      this.runs.set(run.cell_id, run);
+      if (this.options.savedMarks) {
+        cell.model.setMetadata(KEY, { gpu_class: run.gpu_class });
+      }
       this.draw(cell);
     }
   }
@@ -80,7 +84,7 @@ export class Marks implements IDisposable {
     if (!(cell instanceof CodeCell)) {
       return;
     }
-    const kept = marked(cell.model);
+    const kept = this.runs.get(cell.model.id) ?? marked(cell.model);
     const node = cell.node;
     const old = node.querySelector<HTMLElement>(`:scope .${MARK}`);
     if (kept === null || !this.options.marks) {
@@ -111,6 +115,9 @@ export class Marks implements IDisposable {
   private describe(kept: Kept): string {
     const { trans } = this;
     const name = kept.device || kept.gpu_class;
+    if (!isRun(kept)) {
+      return trans.__('Ran on the GPU (%1)', name);
+    }
     const lines = [
       trans.__('Ran on the GPU (%1) in %2', name, took(kept.seconds)),
       kept.moved_bytes
@@ -122,14 +129,17 @@ export class Marks implements IDisposable {
   }
 
   private readonly started = new Set<string>();
+  private readonly runs = new Map<string, ICellRun>();
+}
+
+function isRun(kept: Kept): kept is ICellRun {
+  return kept.ended !== undefined;
 }
 
 /** What a cell's metadata says of its run; `null` for anything that is not ours. */
 export function marked(model: ICellModel): Kept | null {
   const found = model.getMetadata(KEY) as Kept | undefined;
-  return found && typeof found === 'object' && typeof found.seconds === 'number'
-    ? found
-    : null;
+  return typeof found?.gpu_class === 'string' ? { gpu_class: found.gpu_class } : null;
 }
 
 function took(seconds: number): string {

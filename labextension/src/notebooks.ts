@@ -71,10 +71,9 @@ export class NotebookLink implements IDisposable {
     return this._disposed;
   }
 
-  /** Let these cells run on the GPU; what runs there already is turned off. */
-  toggle(which: Which): void {
-    const next = this.state?.cells === which ? 'none' : which;
-    this._comm?.send({ type: 'cells', which: next });
+  /** Let these cells run on the GPU. */
+  choose(which: Which): void {
+    this._comm?.send({ type: 'cells', which });
   }
 
   dispose(): void {

@@ -26,6 +26,11 @@ export class Options {
     return this.flag('marks', true);
   }
 
+  /** Whether marks are saved in the notebook's file. */
+  get savedMarks(): boolean {
+    return this.flag('savedMarks', true);
+  }
+
   /** Hours that a request asks for; 0: as long as it is used. */
   get hours(): number {
     const found = this._settings?.composite['hours'];

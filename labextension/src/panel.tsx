@@ -6,6 +6,7 @@ import * as React from 'react';
 
 import type { Actions } from './actions';
 import { Budgets } from './budgets';
+import { Cells } from './cells';
 import type { INotebooks } from './notebooks';
 import { Past } from './past';
 import { Sparkline } from './sparkline';
@@ -14,7 +15,16 @@ import { Reservations } from './reservations';
 import { better } from './wishes';
 import type { ILease, IProject, IReservation } from './wire';
 import { Variables } from './variables';
-import { available, ending, gpuName, here, priced, shared, short } from './words';
+import {
+  available,
+  ending,
+  gpuName,
+  here,
+  memoryInUse,
+  priced,
+  shared,
+  short
+} from './words';
 
 /** How old a visible panel's history, reservations and budgets become (ms). */
 const RELOAD = 300_000;
@@ -201,22 +211,9 @@ function WhichCells({ actions }: { actions: Actions }): JSX.Element | null {
   if (!link || cells === undefined) {
     return null;
   }
-  const choices = [
-    ['auto', trans.__('Run cells that use a GPU library on the GPU')],
-    ['all', trans.__('Run every cell of this notebook on the GPU')]
-  ] as const;
   return (
     <>
-      {choices.map(([which, text]) => (
-        <label key={which} className="gpulease-check">
-          <input
-            type="checkbox"
-            checked={cells === which}
-            onChange={() => link.toggle(which)}
-          />
-          {text}
-        </label>
-      ))}
+      <Cells cells={cells} choose={which => link.choose(which)} trans={trans} />
       <div className="gpulease-actions">
         <Action
           text={trans.__('Run in background')}
@@ -234,6 +231,7 @@ function LeaseFacts(props: {
 }): JSX.Element {
   const { lease, now, trans } = props;
   const next = ending(lease, now, trans);
+  const memory = memoryInUse(lease, trans);
   return (
     <>
       <p>{here(lease.sentence, now)}</p>
@@ -250,7 +248,23 @@ function LeaseFacts(props: {
         {lease.utilisation !== null && (
           <Fact
             name={trans.__('In use')}
-            value={<Sparkline lease={lease} now={props.now} trans={trans} />}
+            value={<Sparkline lease={lease} now={now} trans={trans} />}
+          />
+        )}
+        {memory !== null && (
+          <Fact
+            name={trans.__('GPU memory')}
+            value={
+              <>
+                <progress
+                  className="gpulease-bar"
+                  max={1}
+                  value={memory.share}
+                  aria-label={trans.__('GPU memory')}
+                />{' '}
+                {memory.text}
+              </>
+            }
           />
         )}
         {typeof lease.busy_share === 'number' && (

@@ -1,11 +1,10 @@
-// How busy a lease's device was in the last minutes.
+// How busy a lease's device was in the last minutes.  The panel has its memory beside it.
 
 import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
 import { history, POINTS } from './use';
 import type { ILease } from './wire';
-import { memoryInUse } from './words';
 
 const WIDTH = 40;
 const HEIGHT = 12;
@@ -18,7 +17,6 @@ export function Sparkline(props: {
   const { lease, trans } = props;
   const points = history(lease, props.now);
   const use = Math.round((lease.utilisation ?? 0) * 100);
-  const used = memoryInUse(lease, trans);
   const line = points
     .map((point, n) => {
       const x = WIDTH - (points.length - 1 - n) * (WIDTH / (POINTS - 1));
@@ -31,15 +29,7 @@ export function Sparkline(props: {
         <line x1={0} x2={WIDTH} y1={HEIGHT - 0.5} y2={HEIGHT - 0.5} />
         <polyline points={line} />
       </svg>
-      <span className="gpulease-use">
-        {trans.__('%1 %', use)}
-        {used && (
-          <>
-            <span className="gpulease-between"> · </span>
-            <span className="gpulease-memory">{used}</span>
-          </>
-        )}
-      </span>
+      <span className="gpulease-use">{trans.__('%1 %', use)}</span>
     </>
   );
 }

@@ -5,7 +5,7 @@ import * as React from 'react';
 
 import type { Actions } from './actions';
 import { Sparkline } from './sparkline';
-import { available, here, shortWithGPU } from './words';
+import { available, here, memoryInUse, shortWithGPU } from './words';
 
 export class StatusItem extends ReactWidget {
   constructor(
@@ -32,6 +32,7 @@ export class StatusItem extends ReactWidget {
       lease === null
         ? ({ text: this.nothing(), level: 'none' } as const)
         : shortWithGPU(lease, leases.classes, leases.now(), trans);
+    const memory = lease === null ? null : memoryInUse(lease, trans);
     const title =
       lease === null ? '' : here(`${lease.sentence} ${lease.next_step}`, leases.now());
     return (
@@ -49,6 +50,7 @@ export class StatusItem extends ReactWidget {
           {lease !== null && lease.utilisation !== null && (
             <Sparkline lease={lease} now={leases.now()} trans={trans} />
           )}
+          {memory !== null && <span className="gpulease-use">· {memory.text}</span>}
         </button>
         {/* Read out when it changes, which a countdown does not make it do. */}
         <span className="gpulease-unseen" role="status">

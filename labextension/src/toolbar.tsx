@@ -126,6 +126,7 @@ export class GPUButton extends ReactWidget {
       menu.addItem({ command: CommandIDs.giveBack });
     }
     menu.addItem({ type: 'separator' });
+    menu.addItem({ command: CommandIDs.runMarked });
     menu.addItem({ command: CommandIDs.runAuto });
     menu.addItem({ command: CommandIDs.runOnGPU });
     menu.addItem({ command: CommandIDs.background });

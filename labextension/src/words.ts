@@ -18,18 +18,22 @@ export interface IShort {
   level: Level;
 }
 
-/** How much of its GPUs' memory a lease holds, "" where nobody knows; a card's GB are GiB. */
-export function memoryInUse(lease: ILease, words: IWords): string {
-  if (typeof lease.memory_used !== 'number') {
-    return '';
-  }
+/** How much of its GPUs' memory a lease holds, `null` where nobody knows; a card's GB are GiB. */
+export function memoryInUse(
+  lease: ILease,
+  words: IWords
+): { share: number; text: string } | null {
   const whole = lease.devices.reduce((sum, each) => sum + each.memory, 0);
+  if (typeof lease.memory_used !== 'number' || whole === 0) {
+    return null;
+  }
   const used = lease.memory_used / 2 ** 30;
-  return words.__(
-    '%1 of %2 GB GPU memory',
+  const text = words.__(
+    '%1 of %2 GB',
     used.toFixed(used < 10 ? 1 : 0),
     (whole / 2 ** 30).toFixed(0)
   );
+  return { share: lease.memory_used / whole, text };
 }
 
 /** The GPU's name: its class, and how many. */
@@ -107,10 +111,8 @@ function queued(lease: ILease, now: number, words: IWords): string {
   if (place === null) {
     return words.__('Queued');
   }
-  if (wait === null) {
-    return words.__('Queued, place %1', place);
-  }
-  return words.__('Queued, place %1, about %2', place, roughly(Math.max(5, wait)));
+  const where = place === 1 ? words.__('Queue: next') : words.__('Queue: %1', place);
+  return wait === null ? where : `${where} · ${roughly(Math.max(5, wait))}`;
 }
 
 function starting(lease: ILease, words: IWords): string {

@@ -72,10 +72,10 @@ const CASES: [ILease | null, string, string][] = [
   [null, 'Request GPU', 'none'],
   [lease('ended'), 'Request GPU', 'none'],
   [lease('queued'), 'Queued', 'waiting'],
-  [lease('queued', { position: 3 }), 'Queued, place 3', 'waiting'],
+  [lease('queued', { position: 3 }), 'Queue: 3', 'waiting'],
   [
     lease('queued', { position: 3, expected_start: after(130) }),
-    'Queued, place 3, about 2 min',
+    'Queue: 3 · 2 min',
     'waiting'
   ],
   [lease('starting'), 'Starting', 'waiting'],
@@ -230,8 +230,9 @@ test('memory is said in the GB of cards, and not where nobody knows it', () => {
   }));
   const held = (memory_used: number | null) =>
     memoryInUse(lease('active', { devices, memory_used }), words);
-  assert.equal(held(3.25 * 2 ** 30), '3.3 of 32 GB GPU memory');
-  assert.equal(held(12 * 2 ** 30), '12 of 32 GB GPU memory');
-  assert.equal(held(0), '0.0 of 32 GB GPU memory');
-  assert.equal(held(null), '');
+  assert.deepEqual(held(8 * 2 ** 30), { share: 0.25, text: '8.0 of 32 GB' });
+  assert.equal(held(3.25 * 2 ** 30)?.text, '3.3 of 32 GB');
+  assert.equal(held(12 * 2 ** 30)?.text, '12 of 32 GB');
+  assert.equal(held(0)?.text, '0.0 of 32 GB');
+  assert.equal(held(null), null);
 });

@@ -1,4 +1,4 @@
-"use strict";(self.rspackChunkgpulease=self.rspackChunkgpulease||[]).push([[266],{32(e,o,t){var a=t(30),r=t.n(a),n=t(31),l=(t.n(n))()(r());l.push([e.id,`/* Lab's own variables only: both themes, and those that a site adds. */
+"use strict";(self.rspackChunkgpulease=self.rspackChunkgpulease||[]).push([[266],{32(e,o,a){var t=a(30),r=a.n(t),n=a(31),l=(a.n(n))()(r());l.push([e.id,`/* Lab's own variables only: both themes, and those that a site adds. */
 
 .gpulease-status {
   display: flex;
@@ -69,13 +69,10 @@
   color: var(--jp-ui-font-color2);
 }
 
-/* The panel is too narrow for both on a line, without the dot between them. */
-.gpulease-panel .gpulease-between {
-  display: none;
-}
-
-.gpulease-panel .gpulease-memory {
-  display: block;
+.gpulease-bar {
+  width: 40px;
+  height: 8px;
+  accent-color: var(--jp-success-color1);
 }
 
 .gpulease-unseen {
@@ -250,6 +247,20 @@
   margin: 6px 0;
 }
 
+.gpulease-cells {
+  display: flex;
+  flex-wrap: wrap;
+  gap: 2px 12px;
+  margin: 6px 0;
+  border: 0;
+  padding: 0;
+}
+
+.gpulease-cells legend {
+  padding: 0;
+  color: var(--jp-ui-font-color2);
+}
+
 .gpulease-check {
   display: flex;
   align-items: flex-start;
@@ -266,10 +277,11 @@
   padding: 2px 4px;
   text-align: left;
   font-weight: normal;
-  overflow-wrap: anywhere;
+  overflow-wrap: break-word; /* a column is as wide as its longest word */
 }
 
 .gpulease-table tbody th {
+  overflow-wrap: anywhere; /* a variable's name may be long */
   font-family: var(--jp-code-font-family);
 }
 
@@ -345,5 +357,5 @@
   padding-block: 6px;
   white-space: normal;
 }
-`,""]),t.d(o,{},{A:l})},29(e,o,t){var a=t(30),r=t.n(a),n=t(31),l=t.n(n),p=t(32),s=l()(r());s.i(p.A),s.push([e.id,`
-`,""]),t.d(o,{},{A:s})},31(e){e.exports=function(e){var o=[];return o.toString=function(){return this.map(function(o){var t="",a=void 0!==o[5];return o[4]&&(t+="@supports (".concat(o[4],") {")),o[2]&&(t+="@media ".concat(o[2]," {")),a&&(t+="@layer".concat(o[5].length>0?" ".concat(o[5]):""," {")),t+=e(o),a&&(t+="}"),o[2]&&(t+="}"),o[4]&&(t+="}"),t}).join("")},o.i=function(e,t,a,r,n){"string"==typeof e&&(e=[[null,e,void 0]]);var l={};if(a)for(var p=0;p<this.length;p++){var s=this[p][0];null!=s&&(l[s]=!0)}for(var i=0;i<e.length;i++){var u=[].concat(e[i]);a&&l[u[0]]||(void 0!==n&&(void 0===u[5]||(u[1]="@layer".concat(u[5].length>0?" ".concat(u[5]):""," {").concat(u[1],"}")),u[5]=n),t&&(u[2]&&(u[1]="@media ".concat(u[2]," {").concat(u[1],"}")),u[2]=t),r&&(u[4]?(u[1]="@supports (".concat(u[4],") {").concat(u[1],"}"),u[4]=r):u[4]="".concat(r)),o.push(u))}},o}},30(e){e.exports=function(e){return e[1]}},22(e,o,t){t.r(o);var a=t(23),r=t.n(a),n=t(24),l=t.n(n),p=t(25),s=t.n(p),i=t(26),u=t.n(i),c=t(27),d=t.n(c),g=t(28),f=t.n(g),h=t(29),b={};b.styleTagTransform=f(),b.setAttributes=u(),b.insert=s().bind(null,"head"),b.domAPI=l(),b.insertStyleElement=d(),r()(h.A,b);let v=h.A&&h.A.locals?h.A.locals:void 0;t.d(o,{},{default:v})},23(e){var o=[];function t(e){for(var t=-1,a=0;a<o.length;a++)if(o[a].identifier===e){t=a;break}return t}function a(e,a){for(var r={},n=[],l=0;l<e.length;l++){var p=e[l],s=a.base?p[0]+a.base:p[0],i=r[s]||0,u="".concat(s," ").concat(i);r[s]=i+1;var c=t(u),d={css:p[1],media:p[2],sourceMap:p[3],supports:p[4],layer:p[5]};if(-1!==c)o[c].references++,o[c].updater(d);else{var g=function(e,o){var t=o.domAPI(o);return t.update(e),function(o){o?(o.css!==e.css||o.media!==e.media||o.sourceMap!==e.sourceMap||o.supports!==e.supports||o.layer!==e.layer)&&t.update(e=o):t.remove()}}(d,a);a.byIndex=l,o.splice(l,0,{identifier:u,updater:g,references:1})}n.push(u)}return n}e.exports=function(e,r){var n=a(e=e||[],r=r||{});return function(e){e=e||[];for(var l=0;l<n.length;l++){var p=t(n[l]);o[p].references--}for(var s=a(e,r),i=0;i<n.length;i++){var u=t(n[i]);0===o[u].references&&(o[u].updater(),o.splice(u,1))}n=s}}},25(e){var o={};e.exports=function(e,t){var a=function(e){if(void 0===o[e]){var t=document.querySelector(e);if(window.HTMLIFrameElement&&t instanceof window.HTMLIFrameElement)try{t=t.contentDocument.head}catch(e){t=null}o[e]=t}return o[e]}(e);if(!a)throw Error("Couldn't find a style target. This probably means that the value for the 'insert' parameter is invalid.");a.appendChild(t)}},27(e){e.exports=function(e){var o=document.createElement("style");return e.setAttributes(o,e.attributes),e.insert(o,e.options),o}},26(e,o,t){e.exports=function(e){var o=t.nc;o&&e.setAttribute("nonce",o)}},24(e){e.exports=function(e){if("u"<typeof document)return{update:function(){},remove:function(){}};var o=e.insertStyleElement(e);return{update:function(t){var a,r,n;a="",t.supports&&(a+="@supports (".concat(t.supports,") {")),t.media&&(a+="@media ".concat(t.media," {")),(r=void 0!==t.layer)&&(a+="@layer".concat(t.layer.length>0?" ".concat(t.layer):""," {")),a+=t.css,r&&(a+="}"),t.media&&(a+="}"),t.supports&&(a+="}"),(n=t.sourceMap)&&"u">typeof btoa&&(a+="\n/*# sourceMappingURL=data:application/json;base64,".concat(btoa(unescape(encodeURIComponent(JSON.stringify(n))))," */")),e.styleTagTransform(a,o,e.options)},remove:function(){var e;null===(e=o).parentNode||e.parentNode.removeChild(e)}}}},28(e){e.exports=function(e,o){if(o.styleSheet)o.styleSheet.cssText=e;else{for(;o.firstChild;)o.removeChild(o.firstChild);o.appendChild(document.createTextNode(e))}}}}]);
+`,""]),a.d(o,{},{A:l})},29(e,o,a){var t=a(30),r=a.n(t),n=a(31),l=a.n(n),p=a(32),s=l()(r());s.i(p.A),s.push([e.id,`
+`,""]),a.d(o,{},{A:s})},31(e){e.exports=function(e){var o=[];return o.toString=function(){return this.map(function(o){var a="",t=void 0!==o[5];return o[4]&&(a+="@supports (".concat(o[4],") {")),o[2]&&(a+="@media ".concat(o[2]," {")),t&&(a+="@layer".concat(o[5].length>0?" ".concat(o[5]):""," {")),a+=e(o),t&&(a+="}"),o[2]&&(a+="}"),o[4]&&(a+="}"),a}).join("")},o.i=function(e,a,t,r,n){"string"==typeof e&&(e=[[null,e,void 0]]);var l={};if(t)for(var p=0;p<this.length;p++){var s=this[p][0];null!=s&&(l[s]=!0)}for(var i=0;i<e.length;i++){var u=[].concat(e[i]);t&&l[u[0]]||(void 0!==n&&(void 0===u[5]||(u[1]="@layer".concat(u[5].length>0?" ".concat(u[5]):""," {").concat(u[1],"}")),u[5]=n),a&&(u[2]&&(u[1]="@media ".concat(u[2]," {").concat(u[1],"}")),u[2]=a),r&&(u[4]?(u[1]="@supports (".concat(u[4],") {").concat(u[1],"}"),u[4]=r):u[4]="".concat(r)),o.push(u))}},o}},30(e){e.exports=function(e){return e[1]}},22(e,o,a){a.r(o);var t=a(23),r=a.n(t),n=a(24),l=a.n(n),p=a(25),s=a.n(p),i=a(26),u=a.n(i),c=a(27),d=a.n(c),g=a(28),f=a.n(g),b=a(29),h={};h.styleTagTransform=f(),h.setAttributes=u(),h.insert=s().bind(null,"head"),h.domAPI=l(),h.insertStyleElement=d(),r()(b.A,h);let v=b.A&&b.A.locals?b.A.locals:void 0;a.d(o,{},{default:v})},23(e){var o=[];function a(e){for(var a=-1,t=0;t<o.length;t++)if(o[t].identifier===e){a=t;break}return a}function t(e,t){for(var r={},n=[],l=0;l<e.length;l++){var p=e[l],s=t.base?p[0]+t.base:p[0],i=r[s]||0,u="".concat(s," ").concat(i);r[s]=i+1;var c=a(u),d={css:p[1],media:p[2],sourceMap:p[3],supports:p[4],layer:p[5]};if(-1!==c)o[c].references++,o[c].updater(d);else{var g=function(e,o){var a=o.domAPI(o);return a.update(e),function(o){o?(o.css!==e.css||o.media!==e.media||o.sourceMap!==e.sourceMap||o.supports!==e.supports||o.layer!==e.layer)&&a.update(e=o):a.remove()}}(d,t);t.byIndex=l,o.splice(l,0,{identifier:u,updater:g,references:1})}n.push(u)}return n}e.exports=function(e,r){var n=t(e=e||[],r=r||{});return function(e){e=e||[];for(var l=0;l<n.length;l++){var p=a(n[l]);o[p].references--}for(var s=t(e,r),i=0;i<n.length;i++){var u=a(n[i]);0===o[u].references&&(o[u].updater(),o.splice(u,1))}n=s}}},25(e){var o={};e.exports=function(e,a){var t=function(e){if(void 0===o[e]){var a=document.querySelector(e);if(window.HTMLIFrameElement&&a instanceof window.HTMLIFrameElement)try{a=a.contentDocument.head}catch(e){a=null}o[e]=a}return o[e]}(e);if(!t)throw Error("Couldn't find a style target. This probably means that the value for the 'insert' parameter is invalid.");t.appendChild(a)}},27(e){e.exports=function(e){var o=document.createElement("style");return e.setAttributes(o,e.attributes),e.insert(o,e.options),o}},26(e,o,a){e.exports=function(e){var o=a.nc;o&&e.setAttribute("nonce",o)}},24(e){e.exports=function(e){if("u"<typeof document)return{update:function(){},remove:function(){}};var o=e.insertStyleElement(e);return{update:function(a){var t,r,n;t="",a.supports&&(t+="@supports (".concat(a.supports,") {")),a.media&&(t+="@media ".concat(a.media," {")),(r=void 0!==a.layer)&&(t+="@layer".concat(a.layer.length>0?" ".concat(a.layer):""," {")),t+=a.css,r&&(t+="}"),a.media&&(t+="}"),a.supports&&(t+="}"),(n=a.sourceMap)&&"u">typeof btoa&&(t+="\n/*# sourceMappingURL=data:application/json;base64,".concat(btoa(unescape(encodeURIComponent(JSON.stringify(n))))," */")),e.styleTagTransform(t,o,e.options)},remove:function(){var e;null===(e=o).parentNode||e.parentNode.removeChild(e)}}}},28(e){e.exports=function(e,o){if(o.styleSheet)o.styleSheet.cssText=e;else{for(;o.firstChild;)o.removeChild(o.firstChild);o.appendChild(document.createTextNode(e))}}}}]);
