@@ -1,7 +1,6 @@
-"""``gpulease reservations apply``: brings the service's reservations to what a file says.
+"""``gpulease reservations apply``: make the service's reservations match a file.
 
-Owns what is printed.  What may be reserved is the service's word, and that all of it is done or
-nothing.
+Only the output is made here.  The service decides what may be reserved, and applies all or nothing.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ async def _apply(client: Client, bodies: list[dict[str, Any]], arguments: Any) -
         (each["group"], each["name"]): each for group in groups for each in await _of(client, group)
     }
     before = [there.pop((body["group"], body["name"]), None) for body in bodies]
-    # What is over is nothing to cancel: nobody would know why they are told.
+    # A reservation that is over is not cancelled: a message about it would only puzzle people.
     ahead = [each for each in there.values() if each["manages"] and each["windows_ahead"]]
     gone = ahead if arguments.prune else []
     found = await client.call(
@@ -70,8 +69,8 @@ async def _apply(client: Client, bodies: list[dict[str, Any]], arguments: Any) -
         say(_line(_what(old, item["reservation"], body), item))
     for each in gone:
         now = any(window["state"] == "open" for window in each["windows"])
-        what = "is cancelled, also the window that is open now" if now else "is cancelled"
-        say(f"{each['name']}: is not in the file, {what}")
+        what = "is cancelled, also the session in progress" if now else "is cancelled"
+        say(f"{each['name']}: not in the file, {what}")
     if not found["fits"]:
         say("Nothing was changed.")
         return 1
@@ -101,7 +100,7 @@ def _line(what: str, found: dict[str, Any]) -> str:
     seen, problem = found["reservation"], found["problem"]
     if problem is not None:
         return f"{seen['name']}: does not fit. {problem['detail']}"
-    ahead = say_count(seen["windows_ahead"], "window", "windows")
+    ahead = say_count(seen["windows_ahead"], "session", "sessions")
     line = f"{seen['name']}: {what}, {seen['seats']} x {seen['gpu_class']} for {seen['group']}, "
     line += f"{ahead} ahead"
     if seen["windows"]:
@@ -114,7 +113,7 @@ def _line(what: str, found: dict[str, Any]) -> str:
 
 
 def _span(window: dict[str, Any]) -> str:
-    """Say when a window is, with the day of its end where that is another."""
+    """Say when a session is, with the day of its end where that is another."""
     start, end = (window[name].replace("T", " ") for name in ("local_start", "local_end"))
     day = f"{end[:10]} " if end[:10] != start[:10] else ""
     return f"{start} to {day}{end[11:]}"

@@ -1,9 +1,9 @@
 """What another policy would mean, for whom.
 
 ``at_once`` plans the same snapshot under both: sentences about running leases and waiting requests.
-``audience`` says what it means for everybody later.  It names what people notice: what they may ask
-for, when a GPU leaves, what they and their project may hold and spend.  Every member that differs,
-felt or not, stands in ``document.edit.differences``.
+``audience`` says what it means for everybody later.  It names what people notice: what they may
+request, when a GPU is released, what they and their project may hold and spend.  Every member that
+differs, noticed or not, stands in ``document.edit.differences``.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from gpulease.policy.planner import plan
 from gpulease.policy.projects import AtZero, Budget, Project
 from gpulease.policy.queue import waiting
 from gpulease.policy.reclaim.reclaim_candidates import why_idle
-from gpulease.policy.units import at_midnight, say_count, say_day, say_duration
+from gpulease.policy.units import at_midnight, say_day, say_duration
 from gpulease.texts import Text, counted
 
 #: Names of people in one sentence; more are counted.
@@ -80,9 +80,7 @@ def _running(before: Snapshot, after: Snapshot) -> Iterator[str]:
         and lease.gpu_class not in after.policy.by_name
     ]
     if gone:
-        yield Text(
-            "Running leases of a class that would be gone keep their GPUs ({who}).", who=_who(gone)
-        )
+        yield Text("Running leases of a removed class keep their GPUs ({who}).", who=_who(gone))
 
 
 def _waiting(before: Snapshot, after: Snapshot) -> Iterator[str]:
@@ -96,7 +94,7 @@ def _waiting(before: Snapshot, after: Snapshot) -> Iterator[str]:
     for requests, said in (
         (those("start"), Text("Served now")),
         (those("start", anew=False), Text("Not served now")),
-        (those("end"), Text("Refused now, for the class would be gone")),
+        (those("end"), Text("Refused now, as the class is removed")),
     ):
         if requests:
             yield counted(
@@ -147,106 +145,148 @@ def _under_pressure(snapshot: Snapshot) -> frozenset[str]:
     return frozenset(name for name in held if pools.get(name) in wanted)
 
 
+def _for(who: str, what: str) -> Text:
+    return Text("{who}: {what}", who=who, what=what)
+
+
+def _change(old: Any, new: Any, show: Callable[[Any], str]) -> Mapping[str, str]:
+    return {"old": show(old), "new": show(new)}
+
+
+def _number(number: float) -> str:
+    return f"{number:g}"
+
+
+def _limit(number: float | None) -> str:
+    return Text("no limit") if number is None else _number(number)
+
+
+def _own(show: Callable[[Any], str]) -> Callable[[Any], str]:
+    """Return how a term of a group is shown that may be as all have it."""
+    return lambda value: Text("as every group") if value is None else show(value)
+
+
+_TERMS: Final[Mapping[str, Text]] = {
+    "lead": Text("GPUs are freed {new} before a session, not {old}."),
+    "grace": Text("an unclaimed seat is lent to others after {new}, not {old}."),
+    "advance": Text("they may reserve {new} ahead, not {old}."),
+    "longest": Text("a session may last {new}, not {old}."),
+    "extension": Text("a session in progress may be extended by {new}, not {old}."),
+    "extra_time": Text("one person may get {new} of extra time, not {old}."),
+}
+
+
 def of_reservations(old: ReservationTerms, new: ReservationTerms) -> Iterator[str]:
     """Yield a sentence for each thing that changes for those who reserve, and for their groups."""
-    for name, said in (
-        ("lead", "GPUs are made free {new} before a lab, not {old}."),
-        ("grace", "a seat that nobody takes is lent to others after {new}, not {old}."),
-        ("advance", "they may reserve {new} ahead, not {old}."),
-        ("longest", "a lab may last {new}, not {old}."),
-        ("extension", "a lab that is open may be prolonged by {new}, not {old}."),
-        ("extra_time", "one person may be given {new} of extra time, not {old}."),
-    ):
-        was, will = getattr(old, name), getattr(new, name)
-        if was != will:
-            yield "Instructors: " + said.format(old=say_duration(was), new=say_duration(will))
-    if old.gpu_hours != new.gpu_hours:
-        yield (
-            f"Instructors: a group may have {new.gpu_hours:g} GPU-hours reserved ahead, not"
-            f" {old.gpu_hours:g}."
-        )
-    if old.windows != new.windows:
-        windows = say_count(new.windows, "window", "windows")
-        yield f"Instructors: a group may have {windows} ahead, not {old.windows}."
-    if (old.idle.least, old.idle.most) != (new.idle.least, new.idle.most):
-        yield (
-            "Instructors: a lab's own idle time-out may be from"
-            f" {say_duration(new.idle.least)} to {say_duration(new.idle.most)}."
-        )
-    if old.classes != new.classes:
-        yield f"Instructors: they may reserve {', '.join(new.classes) or 'every class'}."
+    for said in _terms(old, new):
+        yield _for(Text("Instructors"), said)
     yield from _closures(old, new)
-    yield from _groups(old, new)
-
-
-def _closures(old: ReservationTerms, new: ReservationTerms) -> Iterator[str]:
-    for each in (closure for closure in new.closures if closure not in old.closures):
-        yield (
-            f"Nobody has a lab {_days(each)}: windows that are reserved then go, but for one that"
-            " has begun."
-        )
-    for each in (closure for closure in old.closures if closure not in new.closures):
-        yield (
-            f"There may be labs again {_days(each)}: windows that went for it come back where they"
-            " still fit."
-        )
-
-
-def _days(closure: Closure) -> str:
-    first, last = say_day(at_midnight(closure.first)), say_day(at_midnight(closure.last))
-    when = f"on {first}" if closure.first == closure.last else f"from {first} to {last}"
-    return f"{when} ({closure.title})" if closure.title else when
-
-
-def _groups(old: ReservationTerms, new: ReservationTerms) -> Iterator[str]:
     was, will = dict(old.groups), dict(new.groups)
     for group in dict.fromkeys([*was, *will]):
         yield from _group(group, was.get(group, GroupTerms()), will.get(group, GroupTerms()))
 
 
+def _terms(old: ReservationTerms, new: ReservationTerms) -> Iterator[Text]:
+    for name, said in _TERMS.items():
+        was, will = getattr(old, name), getattr(new, name)
+        if was != will:
+            yield Text(said, **_change(was, will, say_duration))
+    if old.gpu_hours != new.gpu_hours:
+        hours = _change(old.gpu_hours, new.gpu_hours, _number)
+        yield Text("GPU-hours that a group may have reserved ahead: {old} → {new}.", **hours)
+    if old.windows != new.windows:
+        sessions = _change(old.windows, new.windows, str)
+        yield Text("sessions that a group may have ahead: {old} → {new}.", **sessions)
+    if (old.idle.least, old.idle.most) != (new.idle.least, new.idle.most):
+        bounds = {"least": say_duration(new.idle.least), "most": say_duration(new.idle.most)}
+        yield Text("a session's own idle time-out may be {least} to {most}.", **bounds)
+    if old.classes != new.classes:
+        classes = ", ".join(new.classes) or Text("every class")
+        yield Text("they may reserve {classes}.", classes=classes)
+
+
+def _closures(old: ReservationTerms, new: ReservationTerms) -> Iterator[str]:
+    for each in (closure for closure in new.closures if closure not in old.closures):
+        yield Text(
+            "No sessions {days}: those that are reserved are cancelled, except one in progress.",
+            days=_days(each),
+        )
+    for each in (closure for closure in old.closures if closure not in new.closures):
+        yield Text(
+            "Sessions are possible again {days}: those that were cancelled for it return where they"
+            " still fit.",
+            days=_days(each),
+        )
+
+
+def _days(closure: Closure) -> Text:
+    first, last = say_day(at_midnight(closure.first)), say_day(at_midnight(closure.last))
+    one = closure.first == closure.last
+    days = Text("on {day}", day=first) if one else _from_to(first, last)
+    return Text("{days} ({title})", days=days, title=closure.title) if closure.title else days
+
+
+def _from_to(first: Text, last: Text) -> Text:
+    return Text("from {first} to {last}", first=first, last=last)
+
+
 def _group(group: str, was: GroupTerms, will: GroupTerms) -> Iterator[str]:
     for person in (each for each in will.managers if each not in was.managers):
-        yield f"{person}: may reserve for {group}, see its leases and end them."
+        yield _for(
+            person, Text("may reserve for {group}, see its leases and end them.", group=group)
+        )
     for person in (each for each in was.managers if each not in will.managers):
-        yield f"{person}: may no longer reserve for {group}, see its leases and end them."
-    who = f"Instructors of {group}"
-    if was.classes != will.classes:
-        what = "what all may" if will.classes is None else ", ".join(will.classes) or "nothing"
-        yield f"{who}: they may reserve {what}."
-    if was.gpu_hours != will.gpu_hours:
-        hours = "as all" if will.gpu_hours is None else f"{will.gpu_hours:g} GPU-hours"
-        yield f"{who}: the group may have reserved {hours} ahead."
-    if was.windows != will.windows:
-        most = "as all" if will.windows is None else say_count(will.windows, "window", "windows")
-        yield f"{who}: the group may have {most} ahead."
-    if was.advance != will.advance:
-        early = "as all" if will.advance is None else f"{say_duration(will.advance)} ahead"
-        yield f"{who}: they may reserve {early}."
+        said = Text("may no longer reserve for {group}, see its leases and end them.", group=group)
+        yield _for(person, said)
+    for said in _terms_of_group(was, will):
+        yield _for(Text("Instructors of {group}", group=group), said)
     if was.image != will.image:
-        image = f"the image {will.image}" if will.image else "no image of the course's own"
-        yield f"Members of {group}: who starts on one of its seats gets {image}."
+        image = Text(
+            "a server started on one of its seats gets the image {image}.", image=will.image
+        )
+        none = Text("a server started on one of its seats gets no course image.")
+        yield _for(Text("Members of {names}", names=group), image if will.image else none)
 
 
-_TIME_OUTS: Final[Mapping[str, str]] = {
-    "idle": "an unused GPU is warned of after {new}, not {old}.",
-    "idle_under_pressure": "an unused GPU that somebody waits for is warned of after {new}, not"
-    " {old}.",
-    "quiet": "a GPU whose cell runs without using it is warned of after {new}, not {old}.",
-    "warning": "a warning comes {new} before the GPU leaves, not {old}.",
-    "warm_up": "a new lease is left in peace for {new}, not {old}.",
-    "keep": "a click on Keep lasts {new}, not {old}.",
-    "keeps": "Keep may be pressed {new}, not {old}.",
-    "hard_length": "a lease that is granted from now on lasts {new} at most, not {old}.",
-    "minimum_runtime": "a lease is safe from those with a better right for {new}, not {old}.",
-    "claim": "a GPU that nobody takes up goes on after {new}, not {old}.",
-    "busy_max": "use that only the notebook reports counts for {new}, not {old}.",
+def _terms_of_group(was: GroupTerms, will: GroupTerms) -> Iterator[Text]:
+    if was.classes != will.classes:
+        every = Text("what every group may") if will.classes is None else Text("nothing")
+        yield Text("they may reserve {classes}.", classes=", ".join(will.classes or ()) or every)
+    if was.gpu_hours != will.gpu_hours:
+        hours = _change(was.gpu_hours, will.gpu_hours, _own(_number))
+        yield Text("GPU-hours reserved ahead: {old} → {new}.", **hours)
+    if was.windows != will.windows:
+        yield Text(
+            "sessions ahead: {old} → {new}.", **_change(was.windows, will.windows, _own(str))
+        )
+    if was.advance != will.advance:
+        early = _change(was.advance, will.advance, _own(say_duration))
+        yield Text("how early they may reserve: {old} → {new}.", **early)
+
+
+_TIME_OUTS: Final[Mapping[str, Text]] = {
+    "idle": Text("an idle GPU gets its warning after {new}, not {old}."),
+    "idle_under_pressure": Text(
+        "an idle GPU gets its warning after {new} while others wait, not {old}."
+    ),
+    "quiet": Text(
+        "a GPU whose cell runs without using it gets its warning after {new}, not {old}."
+    ),
+    "warning": Text("the warning comes {new} before the release, not {old}."),
+    "warm_up": Text("a new lease is safe from warnings for {new}, not {old}."),
+    "keep": Text("Keep adds {new}, not {old}."),
+    "keeps": Text("max. extensions: {old} → {new}."),
+    "hard_length": Text("a lease granted from now on lasts at most {new}, not {old}."),
+    "minimum_runtime": Text("a lease cannot be preempted for {new}, not {old}."),
+    "claim": Text("a GPU that is not claimed is released after {new}, not {old}."),
+    "busy_max": Text("use that only the notebook reports counts for {new}, not {old}."),
 }
-_LIMITS: Final[Mapping[str, tuple[str, str, str]]] = {
-    "leases_per_server": ("one notebook server may have", "lease", "leases"),
-    "leases_per_user": ("one person may have", "lease", "leases"),
-    "waiting_per_user": ("one person may have", "waiting request", "waiting requests"),
-    "queue_max": ("the queue may hold", "request", "requests"),
-    "runs_per_user": ("one person may have", "notebook run at once", "notebook runs at once"),
+_LIMITS: Final[Mapping[str, Text]] = {
+    "leases_per_server": Text("leases of one server: {old} → {new}."),
+    "leases_per_user": Text("leases of one person: {old} → {new}."),
+    "waiting_per_user": Text("queued requests of one person: {old} → {new}."),
+    "queue_max": Text("requests in the queue: {old} → {new}."),
+    "runs_per_user": Text("background runs of one person at once: {old} → {new}."),
 }
 
 
@@ -255,171 +295,166 @@ def audience(before: PolicyDocument, after: PolicyDocument) -> list[str]:
     return [
         *_classes(before, after),
         *_pauses(before, after),
-        *_time_outs("Everybody", before.time_outs, after.time_outs),
-        *_limits(before, after),
+        *(_for(Text("Everybody"), said) for said in _general(before, after)),
         *_projects(before, after),
         *of_reservations(before.reservations, after.reservations),
     ]
 
 
+def _general(before: PolicyDocument, after: PolicyDocument) -> Iterator[Text]:
+    yield from _time_outs(before.time_outs, after.time_outs)
+    for name, said in _LIMITS.items():
+        was, will = getattr(before, name), getattr(after, name)
+        if was != will:
+            yield Text(said, old=was, new=will)
+
+
+def _time_outs(old: TimeOuts, new: TimeOuts) -> Iterator[Text]:
+    for name in (each.name for each in fields(TimeOuts) if each.name in _TIME_OUTS):
+        was, will = getattr(old, name), getattr(new, name)
+        if was != will:
+            show: Callable[[Any], str] = str if name == "keeps" else say_duration
+            yield Text(_TIME_OUTS[name], **_change(was, will, show))
+
+
 def _classes(before: PolicyDocument, after: PolicyDocument) -> Iterator[str]:
     old, new = before.by_name, after.by_name
     for name in (each for each in old if each not in new):
-        yield (
-            f"Nobody can ask for class {name} any more: who waits for it is refused, who has a GPU"
-            " of it keeps it."
+        yield Text(
+            "Class {name} is removed: queued requests for it are refused, its leases keep their"
+            " GPUs.",
+            name=name,
         )
     for name in (each for each in new if each not in old):
         may = [each.name for each in after.projects.leaves if name in each.classes]
         closed = all(each.classes for each in after.projects.leaves) and after.projects.leaves
-        who = f"Members of {', '.join(may)}" if closed and may else "Everybody"
-        yield f"{who} can ask for class {name} (pool {new[name].pool})."
+        names = Text("Members of {names}", names=", ".join(may))
+        said = Text("class {name} (pool {pool}) is new.", name=name, pool=new[name].pool)
+        yield _for(names if closed and may else Text("Everybody"), said)
     if before.default_class != after.default_class:
-        yield f"Who names no class gets {after.default_class}, not {before.default_class}."
-    same = set(_time_outs("Everybody", before.time_outs, after.time_outs))
+        classes = {"old": before.default_class, "new": after.default_class}
+        yield Text("A request that names no class gets {new}, not {old}.", **classes)
+    everywhere = set(_time_outs(before.time_outs, after.time_outs))
     for name in (each for each in new if each in old):
-        whose = f"Who has class {name}"
-        yield from _class(old[name], new[name])
-        for said in _time_outs("Everybody", old[name].time_outs, new[name].time_outs):
-            if said not in same:
-                yield said.replace("Everybody", whose, 1)
+        outs = _time_outs(old[name].time_outs, new[name].time_outs)
+        own = (each for each in outs if each not in everywhere)
+        for said in (*_class(old[name], new[name]), *own):
+            yield _for(Text("Class {name}", name=name), said)
 
 
-def _class(old: GPUClass, new: GPUClass) -> Iterator[str]:
+def _class(old: GPUClass, new: GPUClass) -> Iterator[Text]:
     if old.price != new.price:
-        yield (
-            f"Who is granted class {new.name} from now on pays {new.price:g} GPU-hours for an hour"
-            f" of one GPU, not {old.price:g}."
-        )
+        prices = _change(old.price, new.price, _number)
+        yield Text("a new lease pays {new} GPU-hours for an hour of one GPU, not {old}.", **prices)
     if old.max_count != new.max_count:
-        most = say_count(new.max_count, "GPU", "GPUs")
-        yield f"Who asks for class {new.name} may have {most} at once, not {old.max_count}."
+        yield Text(
+            "GPUs of one request: at most {new}, not {old}.", old=old.max_count, new=new.max_count
+        )
     if (old.parts, old.card_parts) != (new.parts, new.card_parts):
-        yield f"Who asks for class {new.name} gets {_share(new)}, not {_share(old)}."
+        yield Text("a request gets {new}, not {old}.", old=_share(old), new=_share(new))
     if old.steps != new.steps:
-        steps = " or ".join(f"{percent(each, new.card_parts)}%" for each in new.steps)
-        what = f"can go on with {steps} of the card" if steps else "gives all of it back"
-        yield f"Who is asked for a part of class {new.name} {what}."
+        steps = " / ".join(f"{percent(each, new.card_parts)}%" for each in new.steps)
+        yield (
+            Text("a lease that must shrink can keep {steps} of the card.", steps=steps)
+            if steps
+            else Text("a lease that must shrink is released whole.")
+        )
     if old.pool != new.pool:
-        yield f"Who asks for class {new.name} gets GPUs of pool {new.pool}, not {old.pool}."
+        yield Text("requests get GPUs of pool {new}, not {old}.", old=old.pool, new=new.pool)
     if old.fallback != new.fallback:
-        what = f"is served by {', '.join(new.fallback)}" if new.fallback else "waits"
-        yield f"Who asks for class {new.name} where it is full {what}."
+        yield (
+            Text("when it is full, requests get {classes}.", classes=", ".join(new.fallback))
+            if new.fallback
+            else Text("when it is full, requests wait.")
+        )
 
 
-def _share(gpu_class: GPUClass) -> str:
+def _share(gpu_class: GPUClass) -> Text:
     if not gpu_class.parts:
-        return "whole GPUs"
-    return f"{percent(gpu_class.parts, gpu_class.card_parts)}% of a card"
+        return Text("whole GPUs")
+    return Text("{n}% of a card", n=percent(gpu_class.parts, gpu_class.card_parts))
 
 
 def _pauses(before: PolicyDocument, after: PolicyDocument) -> Iterator[str]:
     was = {each.name for each in before.pools if each.paused}
     for pool in after.pools:
         if pool.paused and pool.name not in was:
-            yield f"Who waits for pool {pool.name} goes on waiting: it is paused."
+            yield Text("Pool {pool} is paused: requests for it wait.", pool=pool.name)
         if not pool.paused and pool.name in was:
-            yield f"Who waits for pool {pool.name} is served again: it is paused no more."
-
-
-def _time_outs(who: str, old: TimeOuts, new: TimeOuts) -> Iterator[str]:
-    for name in (each.name for each in fields(TimeOuts) if each.name in _TIME_OUTS):
-        was, will = getattr(old, name), getattr(new, name)
-        if was != will:
-            show: Callable[[Any], str] = _times if name == "keeps" else say_duration
-            yield f"{who}: " + _TIME_OUTS[name].format(old=show(was), new=show(will))
-
-
-def _limits(before: PolicyDocument, after: PolicyDocument) -> Iterator[str]:
-    for name, (may, one, many) in _LIMITS.items():
-        was, will = getattr(before, name), getattr(after, name)
-        if was != will:
-            yield f"Everybody: {may} {say_count(will, one, many)}, not {was}."
+            yield Text("Pool {pool} is no longer paused: requests are served.", pool=pool.name)
 
 
 def _projects(before: PolicyDocument, after: PolicyDocument) -> Iterator[str]:
     old, new = before.projects.by_name, after.projects.by_name
     for name in (each for each in old if each not in new):
-        yield f"{_members(old[name])}: project {name} is gone; they count among everybody else."
+        gone = Text("project {name} is removed; they count with everyone else.", name=name)
+        yield _for(_members(old[name]), gone)
     for name, project in new.items():
         if name not in old:
-            yield f"{_members(project)}: they belong to a new project, {name}."
-        yield from _project(before, after, name)
+            joined = Text("they belong to a new project, {name}.", name=name)
+            yield _for(_members(project), joined)
+        for said in _project(before, after, name):
+            yield _for(_members(project), said)
+        yield from _people(old.get(name, Project(name)), project)
 
 
-def _project(before: PolicyDocument, after: PolicyDocument, name: str) -> Iterator[str]:
+def _project(before: PolicyDocument, after: PolicyDocument, name: str) -> Iterator[Text]:
     new = after.projects.by_name[name]
     old = before.projects.by_name.get(name, Project(name))
-    who = _members(new)
     for pool in (each.name for each in after.pools):
         was, will = old.share(pool), new.share(pool)
         if was.guarantee != will.guarantee:
-            own = say_count(will.guarantee, "GPU", "GPUs")
-            yield f"{who}: {own} of pool {pool} guaranteed, not {was.guarantee}."
+            gpus = _change(was.guarantee, will.guarantee, str)
+            yield Text("guaranteed GPUs of pool {pool}: {old} → {new}.", pool=pool, **gpus)
         if was.limit != will.limit:
-            yield f"{who}: {_most(will.limit)} of pool {pool} at once, not {_bare(was.limit)}."
+            gpus = _change(was.limit, will.limit, _limit)
+            yield Text("GPUs of pool {pool} at once: {old} → {new}.", pool=pool, **gpus)
     if old.weight != new.weight:
-        yield f"{who}: weight {new.weight:g} beside the others, not {old.weight:g}."
+        yield Text("weight {old} → {new}.", **_change(old.weight, new.weight, _number))
     if old.members.limit != new.members.limit:
-        yield f"{who}: {_most(new.members.limit)} each, not {_bare(old.members.limit)}."
+        gpus = _change(old.members.limit, new.members.limit, _limit)
+        yield Text("GPUs of each person at once: {old} → {new}.", **gpus)
     if old.classes != new.classes:
-        yield f"{who}: they may ask for {', '.join(new.classes) or 'every class'}."
-    yield from _budget(who, name, old.budget or Budget(), new.budget or Budget())
+        classes = ", ".join(new.classes) or Text("every class")
+        yield Text("they may request {classes}.", classes=classes)
+    yield from _budget(old.budget or Budget(), new.budget or Budget())
 
 
-def _budget(who: str, project: str, was: Budget, will: Budget) -> Iterator[str]:
+def _budget(was: Budget, will: Budget) -> Iterator[Text]:
     if was.gpu_hours != will.gpu_hours:
-        yield f"{who}: {_hours(will.gpu_hours)} together, not {_bare_hours(was.gpu_hours)}."
+        hours = _change(was.gpu_hours, will.gpu_hours, _limit)
+        yield Text("GPU-hours together: {old} → {new}.", **hours)
     if was.each != will.each:
-        yield f"{who}: {_hours(will.each)} each, not {_bare_hours(was.each)}."
+        hours = _change(was.each, will.each, _limit)
+        yield Text("GPU-hours of each person: {old} → {new}.", **hours)
+    if will.gpu_hours is None and will.each is None and not will.people:
+        return
+    if (was.first, was.last, was.zone) != (will.first, will.last, will.zone):
+        when = Text("per week, from Monday on")
+        if will.first is not None and will.last is not None:
+            when = _from_to(say_day(at_midnight(will.first)), say_day(at_midnight(will.last)))
+        yield Text("the budget counts what is used {when} ({zone}).", when=when, zone=will.zone)
+    if was.at_zero is not will.at_zero:
+        yield (
+            Text("when the budget is used up, a lease is warned and ends.")
+            if will.at_zero is AtZero.END
+            else Text("when the budget is used up, a lease goes on until others need its GPU.")
+        )
+
+
+def _people(old: Project, new: Project) -> Iterator[Text]:
+    was, will = old.budget or Budget(), new.budget or Budget()
     named = dict.fromkeys([*dict(was.people), *dict(will.people)])
     for person in (each for each in named if was.of(each) != will.of(each)):
-        had = _bare_hours(was.of(person))
-        yield f"{person} in {project}: {_hours(will.of(person))}, not {had}."
-    if not (will.gpu_hours is None and will.each is None and not will.people):
-        yield from _periods(who, was, will)
+        hours = _change(was.of(person), will.of(person), _limit)
+        who = Text("{person} in {project}", person=person, project=new.name)
+        yield _for(who, Text("GPU-hours: {old} → {new}.", **hours))
 
 
-def _periods(who: str, was: Budget, will: Budget) -> Iterator[str]:
-    if (was.first, was.last, was.zone) != (will.first, will.last, will.zone):
-        if will.first is not None and will.last is not None:
-            when = f"from {say_day(at_midnight(will.first))} to {say_day(at_midnight(will.last))}"
-        else:
-            when = "each week from Monday on"
-        yield f"{who}: the budget is for what is used {when} ({will.zone})."
-    if was.at_zero is not will.at_zero:
-        ends = will.at_zero is AtZero.END
-        what = "is warned and ends" if ends else "goes on while nobody else wants the GPU"
-        yield f"{who}: who has nothing left of the budget {what}."
-
-
-def _members(project: Project) -> str:
+def _members(project: Project) -> Text:
     if project.everyone:
-        return "Who is in no other project"
+        return Text("Everyone else")
+    names = project.title or project.name
     if project.group:
-        return f"Members of {project.title or project.name} (group {project.group})"
-    return f"Everybody in department {project.title or project.name}"
-
-
-def _most(limit: int | None) -> str:
-    if limit is None:
-        return "as many GPUs as are free"
-    return f"at most {say_count(limit, 'GPU', 'GPUs')}"
-
-
-def _bare(limit: int | None) -> str:
-    return "as many as are free" if limit is None else str(limit)
-
-
-def _hours(hours: float | None) -> str:
-    if hours is None:
-        return "as many GPU-hours as they like"
-    return f"{hours:g} {'GPU-hour' if hours == 1 else 'GPU-hours'}"
-
-
-def _bare_hours(hours: float | None) -> str:
-    return "as many as they like" if hours is None else f"{hours:g}"
-
-
-def _times(number: int) -> str:
-    return say_count(number, "time", "times")
+        return Text("Members of {names} (group {group})", names=names, group=project.group)
+    return Text("Department {names}", names=names)

@@ -40,7 +40,7 @@ def test_a_policy_is_compared_with_the_one_before(tmp_path, capsys):
     new.write_text(GOOD_POLICY + "time_outs: {idle: 7m}\n")
     assert main(["policy", "check", str(new), "--against", str(old)]) == 0
     said = capsys.readouterr().out
-    assert "Everybody: an unused GPU is warned of after 7 min, not 5 min." in said
+    assert "Everybody: an idle GPU gets its warning after 7 min, not 5 min." in said
     assert "set idle from 5m to 7m" in said
     assert main(["policy", "check", str(old), "--against", str(old)]) == 0
     assert "It changes nothing." in capsys.readouterr().out

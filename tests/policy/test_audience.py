@@ -4,6 +4,8 @@ import pytest
 
 from gpulease.policy import document
 from gpulease.policy.consequences import at_once, audience
+from gpulease.service.languages import catalogue
+from gpulease.texts import Text
 from tests.policy.build import active, busy, cards, idle, request, seen, snapshot
 
 TEXT = """\
@@ -23,6 +25,10 @@ projects:
 BEFORE = document.parse(TEXT, 1)
 
 
+def in_german(said: str) -> bool:
+    return isinstance(said, Text) and said.told(catalogue("de")) != said
+
+
 def changed(old: str, new: str) -> list[str]:
     assert old in TEXT
     return audience(BEFORE, document.parse(TEXT.replace(old, new), 2))
@@ -36,72 +42,72 @@ def test_equal_documents_mean_nothing_for_anybody():
     ("old", "new", "said"),
     [
         ("idle: 5m", "idle: 4m",
-         ["Everybody: an unused GPU is warned of after 4 min, not 5 min."]),
+         ["Everybody: an idle GPU gets its warning after 4 min, not 5 min."]),
         ("idle: 2m", "idle: 3m",
-         ["Who has class a100: an unused GPU is warned of after 3 min, not 2 min."]),
-        ("keeps: 3", "keeps: 1", ["Everybody: Keep may be pressed 1 time, not 3 times."]),
+         ["Class a100: an idle GPU gets its warning after 3 min, not 2 min."]),
+        ("keeps: 3", "keeps: 1", ["Everybody: max. extensions: 3 → 1."]),
         ("leases_per_user: 2", "leases_per_user: 1",
-         ["Everybody: one person may have 1 lease, not 2."]),
+         ["Everybody: leases of one person: 2 → 1."]),
         ("  a100: {pool: cards, time_outs: {idle: 2m}}\n", "",
-         ["Nobody can ask for class a100 any more: who waits for it is refused, who has a GPU of it"
-          " keeps it."]),
+         ["Class a100 is removed: queued requests for it are refused, its leases keep their"
+          " GPUs."]),
         ("  a100:", "  v100: {pool: cards}\n  a100:",
-         ["Everybody can ask for class v100 (pool cards)."]),
-        ("default_class: t4", "default_class: a100", ["Who names no class gets a100, not t4."]),
-        ("max_count: 2", "max_count: 1",
-         ["Who asks for class t4 may have 1 GPU at once, not 2."]),
-        ("price: 1", "price: 3", ["Who is granted class t4 from now on pays 3 GPU-hours for an hour"
-                                  " of one GPU, not 1."]),
+         ["Everybody: class v100 (pool cards) is new."]),
+        ("default_class: t4", "default_class: a100",
+         ["A request that names no class gets a100, not t4."]),
+        ("max_count: 2", "max_count: 1", ["Class t4: GPUs of one request: at most 1, not 2."]),
+        ("price: 1", "price: 3",
+         ["Class t4: a new lease pays 3 GPU-hours for an hour of one GPU, not 1."]),
         ("t4: {pool: cards", "t4: {fallback: [a100], pool: cards",
-         ["Who asks for class t4 where it is full is served by a100."]),
-        ("{cards: {}", "{cards: {paused: true}",
-         ["Who waits for pool cards goes on waiting: it is paused."]),
+         ["Class t4: when it is full, requests get a100."]),
+        ("{cards: {}", "{cards: {paused: true}", ["Pool cards is paused: requests for it wait."]),
         ("guarantee: 2", "guarantee: 1, limit: 3",
-         ["Members of Physics (group phys): 1 GPU of pool cards guaranteed, not 2.",
-          "Members of Physics (group phys): at most 3 GPUs of pool cards at once, not as many as"
-          " are free."]),
+         ["Members of Physics (group phys): guaranteed GPUs of pool cards: 2 → 1.",
+          "Members of Physics (group phys): GPUs of pool cards at once: no limit → 3."]),
         ("each: 4", "each: 5",
-         ["Members of Physics (group phys): 5 GPU-hours each, not 4."]),
-        ("ann: 6", "ann: 1", ["ann in phys: 1 GPU-hour, not 6."]),
+         ["Members of Physics (group phys): GPU-hours of each person: 4 → 5."]),
+        ("ann: 6", "ann: 1", ["ann in phys: GPU-hours: 6 → 1."]),
         ("rest: {everyone: true}", "rest: {everyone: true, classes: [t4]}",
-         ["Who is in no other project: they may ask for t4."]),
+         ["Everyone else: they may request t4."]),
         ("rest: {everyone: true}", "rest: {everyone: true, budget: {each: 1}}",
-         ["Who is in no other project: 1 GPU-hour each, not as many as they like."]),
+         ["Everyone else: GPU-hours of each person: no limit → 1."]),
         ("each: 4,", "each: 4, at_zero: borrow, from: 2026-10-01, to: 2027-03-31,",
-         ["Members of Physics (group phys): the budget is for what is used from Thu 01 Oct 2026 to"
+         ["Members of Physics (group phys): the budget counts what is used from Thu 01 Oct 2026 to"
           " Wed 31 Mar 2027 (UTC).",
-          "Members of Physics (group phys): who has nothing left of the budget goes on while nobody"
-          " else wants the GPU."]),
+          "Members of Physics (group phys): when the budget is used up, a lease goes on until"
+          " others need its GPU."]),
     ],
 )  # fmt: skip
 def test_each_change_that_people_feel_is_said_with_whom_it_meets(old, new, said):
     assert changed(old, new) == said
+    assert all(in_german(each) for each in changed(old, new))
 
 
 @pytest.mark.parametrize(
     ("terms", "said"),
     [
         ("closures: {xmas: {from: 2026-12-24, to: 2027-01-06, title: Break}}",
-         ["Nobody has a lab from Thu 24 Dec 2026 to Wed 06 Jan 2027 (Break): windows that are"
-          " reserved then go, but for one that has begun."]),
+         ["No sessions from Thu 24 Dec 2026 to Wed 06 Jan 2027 (Break): those that are reserved are"
+          " cancelled, except one in progress."]),
         ("groups: {cs101: {managers: [tom]}}",
          ["tom: may reserve for cs101, see its leases and end them."]),
         ("groups: {cs101: {classes: [t4], windows: 3}}",
          ["Instructors of cs101: they may reserve t4.",
-          "Instructors of cs101: the group may have 3 windows ahead."]),
-        ("windows: 5", ["Instructors: a group may have 5 windows ahead, not 100."]),
+          "Instructors of cs101: sessions ahead: as every group → 3."]),
+        ("windows: 5", ["Instructors: sessions that a group may have ahead: 100 → 5."]),
         ("classes: [t4]", ["Instructors: they may reserve t4."]),
         ("idle: {least: 5m, most: 10m}",
-         ["Instructors: a lab's own idle time-out may be from 5 min to 10 min."]),
+         ["Instructors: a session's own idle time-out may be 5 min to 10 min."]),
         ("extension: 5m",
-         ["Instructors: a lab that is open may be prolonged by 5 min, not 1 h."]),
+         ["Instructors: a session in progress may be extended by 5 min, not 1 h."]),
         ("extra_time: 5m",
-         ["Instructors: one person may be given 5 min of extra time, not 2 h."]),
+         ["Instructors: one person may get 5 min of extra time, not 2 h."]),
     ],
 )  # fmt: skip
 def test_what_other_terms_of_reservations_mean_is_said(terms, said):
     after = document.parse(f"{TEXT}reservations: {{{terms}}}\n", 2)
     assert audience(BEFORE, after) == said
+    assert all(in_german(each) for each in audience(BEFORE, after))
     back = audience(after, BEFORE)
     assert len(back) == len(said)
     assert not set(back) & set(said)
@@ -138,7 +144,7 @@ def test_who_would_be_warned_is_named():
 
 def test_who_would_be_refused_and_who_keeps_what_is_gone_is_named():
     after = TEXT.replace("  a100: {pool: cards, time_outs: {idle: 2m}}\n", "")
-    assert "Refused now, for the class would be gone: 1 request (carl)." in at_once(
+    assert "Refused now, as the class is removed: 1 request (carl)." in at_once(
         site(), document.parse(after, 2)
     )
 

@@ -51,7 +51,7 @@ async def test_a_check_says_what_saving_would_change(site: Site) -> None:
     found = await admin(site).call("POST", "policy/check", {"text": text})
     assert found["valid"] is True
     assert any("7m" in change for change in found["changes"])
-    assert found["effects"] == ["Everybody: an unused GPU is warned of after 7 min, not 1 h."]
+    assert found["effects"] == ["Everybody: an idle GPU gets its warning after 7 min, not 1 h."]
     same = await admin(site).call("POST", "policy/check", {"text": before})
     assert same["changes"] == []
 

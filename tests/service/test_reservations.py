@@ -498,7 +498,7 @@ async def test_no_window_that_is_open_is_said(site):
     made = await book(teacher)
     path = f"reservations/{made['id']}"
     error = await refused(teacher.call("PATCH", path, {"window": {"end_now": True}}))
-    assert str(error).startswith("None of its windows is open now. Name one in `at`")
+    assert str(error).startswith("None of its sessions is in progress. Name one in `at`")
 
 
 async def test_a_lab_whose_class_is_taken_away_is_told_before_and_after(site):

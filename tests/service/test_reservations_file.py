@@ -73,7 +73,7 @@ def test_what_is_no_list_of_reservations_is_said_once(text, said):
 async def test_a_dry_run_says_what_would_be_and_does_nothing(site, tmp_path, capsys):
     assert await apply(tmp_path / "labs.yaml", FILE, "--dry-run") == 0
     said = capsys.readouterr().out
-    assert f"lab: new, 2 x gpu for cs101, 3 windows ahead, the first at {DAY} 14:00" in said
+    assert f"lab: new, 2 x gpu for cs101, 3 sessions ahead, the first at {DAY} 14:00" in said
     assert "nothing was changed" in said
     assert await names(site) == {}
 
@@ -86,7 +86,7 @@ async def test_a_file_is_applied_and_again_only_what_it_changes(site, tmp_path, 
     assert "exam: unchanged" in capsys.readouterr().out
     assert await names(site) == {"lab": 2, "exam": 1}
     assert await apply(path, FILE.split("  exam:", maxsplit=1)[0], "--prune") == 0
-    assert "exam: is not in the file, is cancelled" in capsys.readouterr().out
+    assert "exam: not in the file, is cancelled" in capsys.readouterr().out
     # What the file does not say any more is as if it had never been said: two seats again.
     assert await names(site) == {"lab": 3}
 
@@ -102,7 +102,7 @@ async def test_what_is_over_is_not_cancelled_and_an_open_window_is_named(site, t
     assert await apply(path, FILE, "--prune", "--dry-run") == 0
     said = capsys.readouterr().out
     assert "over:" not in said
-    assert "still: is not in the file, is cancelled, also the window that is open now" in said
+    assert "still: not in the file, is cancelled, also the session in progress" in said
     assert await apply(path, FILE, "--prune") == 0
     assert set(await names(site)) == {"lab", "exam", "over"}
 

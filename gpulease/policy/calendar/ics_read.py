@@ -284,7 +284,7 @@ class _Reading:
         name, given = _name(event), event["RECURRENCE-ID"]
         if "RANGE" in given.params:
             raise _bad(
-                f"{name}: it changes all later windows at once (THISANDFUTURE).",
+                f"{name}: it changes all later sessions at once (THISANDFUTURE).",
                 "End the series there, and make another one.",
             )
         if isinstance(given.dt, datetime):
@@ -295,7 +295,7 @@ class _Reading:
             return Changed(at)
         start, end, other = self._span(event, name)
         if start is None or end is None:
-            raise _bad(f"{name}: a window of the series was made a whole day, {at:%d %b %Y}.")
+            raise _bad(f"{name}: a session of the series was made a whole day, {at:%d %b %Y}.")
         here, there = zone_of(zone), zone_of(other)
         return Changed(at, *(wall_clock(instant(each, there), here) for each in (start, end)))
 

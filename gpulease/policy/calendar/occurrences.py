@@ -341,9 +341,9 @@ def expand(
     if calendar.end <= calendar.start:
         raise GPULeaseError(
             "bad_calendar",
-            f"The window begins at {calendar.start:%d %b %Y %H:%M} and ends at "
+            f"The session begins at {calendar.start:%d %b %Y %H:%M} and ends at "
             f"{calendar.end:%d %b %Y %H:%M}: that is not later.",
-            next_step="For a window over midnight write the end with its date.",
+            next_step="For a session over midnight, write the end with its date.",
             status=422,
         )
     length = calendar.end - calendar.start
@@ -394,8 +394,8 @@ def _refuse_overlap(ordered: Sequence[Occurrence]) -> None:
         if other.start < one.end:
             raise GPULeaseError(
                 "bad_calendar",
-                f"Two windows of this series overlap: the one of {one.original:%d %b %Y %H:%M} "
+                f"Two sessions of this series overlap: the one of {one.original:%d %b %Y %H:%M} "
                 f"lasts until after the one of {other.original:%d %b %Y %H:%M} begins.",
-                next_step="Make the window shorter or the repetition less frequent.",
+                next_step="Make the session shorter or the repetition less frequent.",
                 status=422,
             )

@@ -332,7 +332,7 @@ def _moved(calendar: Calendar, body: MovedBody) -> Changed:
     end = start + length if body.end is None else moment(body.end, start)
     if end <= start:
         raise GPULeaseError(
-            "bad_calendar", f"The window of {at:%d %b %Y} ends before it begins.", status=422
+            "bad_calendar", f"The session of {at:%d %b %Y} ends before it begins.", status=422
         )
     return Changed(at, start, end)
 
@@ -347,7 +347,7 @@ def _window(before: Reservation, calendar: Calendar, body: WindowBody, now: date
     if found is None and body.at is None:
         raise GPULeaseError(
             "bad_calendar",
-            "None of its windows is open now.",
+            "None of its sessions is in progress.",
             next_step="Name one in `at` by the time at which the timetable begins it, to change or"
             " cancel it.",
             status=422,
@@ -355,7 +355,7 @@ def _window(before: Reservation, calendar: Calendar, body: WindowBody, now: date
     if found is None:
         raise GPULeaseError(
             "bad_calendar",
-            "There is no such window.",
+            "There is no such session.",
             next_step="Name it in `at` by the time at which the timetable begins it.",
             status=422,
         )
@@ -366,7 +366,7 @@ def _window(before: Reservation, calendar: Calendar, body: WindowBody, now: date
     end = end if body.end is None else moment(body.end, start)
     one = Changed(found.original) if body.cancelled else Changed(found.original, start, end)
     if not body.cancelled and end <= start:
-        raise GPULeaseError("bad_calendar", "The window would end before it begins.", status=422)
+        raise GPULeaseError("bad_calendar", "The session would end before it begins.", status=422)
     rest = (each for each in calendar.changed if each.original != found.original)
     return replace(calendar, changed=(*rest, one))
 
