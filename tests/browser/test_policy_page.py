@@ -77,6 +77,17 @@ def test_saving_makes_a_version_and_an_old_one_is_restored(stage: Stage, page: A
     ]
 
 
+def test_what_is_wrong_with_an_old_version_is_shown(stage: Stage, page: Any) -> None:
+    stage.reader = ADMIN
+    stage.findings = [{"line": 1, "level": "error", "sentence": "Unknown key poo."}]
+    stage.versions.append(stage.policy | {"version": 2})
+    stage.policy["version"] = 2
+    page.goto(stage.url + "policy")
+    page.click("[aria-label='Restore version 1']")
+    page.click("text=Unknown key poo.")  # it stands in the part that was closed
+    page.wait_for_function("() => document.activeElement.id === 'policy-text'")
+
+
 def test_a_check_says_what_saving_would_change(stage: Stage, page: Any) -> None:
     stage.reader = ADMIN
     stage.changes = ["set idle from 5m to 1m"]

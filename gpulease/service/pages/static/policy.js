@@ -84,6 +84,7 @@ async function drawConflict() {
     return h("div", {}, h("h3", { class: "h6" }, name), h("pre", { class: "gl-side", tabindex: "0" }, lines));
   };
   const button = (action, words) => h("button", { type: "button", class: "btn btn-sm btn-outline-contrast", "data-action": action }, words);
+  $("advanced").open = true;
   $("policy-findings").replaceChildren(
     h("p", { role: "alert", id: "policy-conflict" }, h("strong", {}, _("{author} saved version {version} meanwhile.", { ...theirs, author })), " ", _("What you typed is still here.")),
     h("div", { class: "gl-actions mb-2" }, button("keep-mine", _("Save mine over it")), button("take-theirs", _("Take theirs"))),
@@ -101,6 +102,7 @@ async function putInForce(wanted, heading, submit, lost) {
   const checked = await api.post("policy/check", { text: wanted });
   if (!drawFindings(checked)) {
     text.value = wanted; // where the lines are that it names
+    $("advanced").open = true;
     return false;
   }
   const changes = checked.changes ?? [];
@@ -211,10 +213,16 @@ const outs = new TimeOuts($("outs"), () => (typedIn() ? _("What you typed in the
   take(policy);
   attempt(() => readVersions(0));
 });
+/** The editor and what it completes by are loaded for whoever opens it. */
+async function openEditor() {
+  if (!$("advanced").open) return;
+  await text.load();
+  text.schema ??= await api.get("policy/schema");
+}
+$("advanced").addEventListener("toggle", () => attempt(openEditor));
 $("advanced").open = window.location.hash === "#advanced";
 attempt(async () => {
   take(await api.get("policy"));
   await readVersions();
   await outs.read();
-  text.schema = await api.get("policy/schema");
 });
