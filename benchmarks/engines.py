@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from benchmarks.measure import Aim, Variants, report
-from gpulease.transfer.api import TransferSettings
 from gpulease.transfer.values.side import Side as FirstSide
+from gpulease.transfer_next.api import TransferSettings
 from gpulease.transfer_next.side import Side as NextSide
 
 SOURCE = """

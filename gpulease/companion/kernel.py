@@ -42,7 +42,7 @@ from gpulease.sides.blocks import gpu
 from gpulease.sides.environment import take_mark
 from gpulease.sides.logs import keep_from_cells
 from gpulease.sides.versions import python_version, versions
-from gpulease.transfer.api import Away, TransferSettings
+from gpulease.transfer_next.api import Away, TransferSettings
 from gpulease.transfer_next.choice import away_side
 
 _LOOK_SECONDS = 1.0

@@ -20,7 +20,7 @@ from gpulease.sides.blocks import gpu
 
 if TYPE_CHECKING:
     from gpulease.kernel.session import Session
-    from gpulease.transfer.values.state.process_state import ProcessState
+    from gpulease.sides.state.process_state import ProcessState
 
 
 class Extension:
@@ -50,7 +50,7 @@ class Extension:
     @cached_property
     def state(self) -> ProcessState:
         """What cells change of this process, from the first one on: a GPU may come much later."""
-        from gpulease.transfer.values.state.process_state import ProcessState
+        from gpulease.sides.state.process_state import ProcessState
 
         return ProcessState()
 

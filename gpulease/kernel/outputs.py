@@ -13,7 +13,7 @@ from typing import Any
 
 from gpulease.errors import GPULeaseError
 from gpulease.kernel.relay import RemoteResult
-from gpulease.transfer.looks import is_a
+from gpulease.sides.looks import is_a
 
 _UNDERSCORES = re.compile(r"(?<!\w)(_{1,3}|_\d+)(?!\w)")
 

@@ -30,8 +30,8 @@ from gpulease.kernel.sources import Sources
 from gpulease.kernel.tokens import parse_shared
 from gpulease.kernel.wait import Waiter
 from gpulease.protocol import ENV_BUS, ENV_CELL_OPTIONS, ENV_SHARED
-from gpulease.transfer.api import LAST_ERROR, Home, SwitchReport
-from gpulease.transfer.values.state.process_state import ProcessState
+from gpulease.sides.state.process_state import ProcessState
+from gpulease.transfer_next.api import LAST_ERROR, Home, SwitchReport
 
 log = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from gpulease.kernel.remote_error import mark_shown, remote_error
-from gpulease.transfer.values.hushed import HUSHED
+from gpulease.sides.hushed import HUSHED
 
 Message = dict[str, Any]
 REMEMBERED_PARENTS = 200

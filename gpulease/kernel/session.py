@@ -25,7 +25,7 @@ from gpulease.kernel.relay import say
 from gpulease.kernel.remote_error import mark_shown, remote_error
 from gpulease.kernel.route import Route, Side
 from gpulease.protocol import ENV_BUS, LeaseView
-from gpulease.transfer.values.state.process_state import ProcessState
+from gpulease.sides.state.process_state import ProcessState
 
 if TYPE_CHECKING:
     from gpulease.kernel.auto.classify import Decision

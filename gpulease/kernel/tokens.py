@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from gpulease.errors import GPULeaseError
 from gpulease.protocol.variables import is_secret
 from gpulease.sides.environment import allowed_environment
-from gpulease.transfer.values.state.process_state import stays
+from gpulease.sides.state.process_state import stays
 
 #: What says that a credential is missing, and the variable it is read from.
 _MISSED = (

@@ -15,7 +15,7 @@ from traitlets import HasTraits
 
 from gpulease.errors import GPULeaseError
 from gpulease.kernel.parts import Parts
-from gpulease.transfer.api import Place
+from gpulease.transfer_next.api import Place
 
 Message = dict[str, Any]
 CONTROL = "jupyter.widget.control"
@@ -145,6 +145,7 @@ class WidgetRelay:
         # Output of a callback belongs to the message that caused it.
         self._parts.relay.remember_parent(msg_id, message)
         self._under_way.add(msg_id)
+        self._parts.home.ran_there()
         channels.send(
             "shell", msg_type, message["content"], msg_id=msg_id,
             metadata=message.get("metadata"), buffers=message.get("buffers"),

@@ -14,6 +14,8 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
+from gpulease.transfer_next.addresses import byte_bounds
+
 #: A framework's tensor over the memory of one does not say so.
 HOLDERS = (bytearray, array.array)
 _OWNERS = (bytearray, array.array, ctypes.Array, ctypes.Structure, ctypes.Union)
@@ -168,15 +170,6 @@ def order_of(array_: Any) -> Literal["C", "F"]:
     return "F" if array_.flags.f_contiguous and not array_.flags.c_contiguous else "C"
 
 
-def over(address: int, size: int, keep: Any) -> Any:
-    """Return an array over memory that ``keep`` keeps."""
-    raw: Any = (ctypes.c_ubyte * size).from_address(address)
-    raw._gpulease_keep = keep  # noqa: SLF001
-    import numpy  # an image may be there without it
-
-    return numpy.frombuffer(raw, "u1")
-
-
 def buffer_owner(array_: Any) -> Any:
     """Return the bytearray, ``array.array`` or ctypes object whose memory an array shows."""
     base = array_.base
@@ -185,14 +178,3 @@ def buffer_owner(array_: Any) -> Any:
     if isinstance(base, memoryview):
         base = base.obj
     return base if is_owner(base) else None
-
-
-def byte_bounds(view: Any) -> tuple[int, int]:
-    """Return first and one past the last address of an array's elements."""
-    low = high = int(view.__array_interface__["data"][0])
-    for extent, stride in zip(view.shape, view.strides, strict=True):
-        if stride < 0:
-            low += (extent - 1) * stride
-        else:
-            high += (extent - 1) * stride
-    return low, high + int(view.itemsize)

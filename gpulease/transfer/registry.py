@@ -22,7 +22,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
-from gpulease.transfer.references import references
+from gpulease.transfer_next.references import references
 
 #: Where a function holds something: an index into ``__closure__``, or this for ``__globals__``.
 GLOBALS_SLOT = -1

@@ -9,11 +9,11 @@ import math
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from gpulease.transfer.libraries import library
-from gpulease.transfer.refuse import RefusedError
+from gpulease.sides.libraries import library
 
 from . import anatomy, in_place
 from .pickler import KINDS, Pickler, travels_by_value
+from .refuse import RefusedError
 
 TOO_DEEP = "objects that hold each other too deeply"
 _FLAT = (list, dict, set)

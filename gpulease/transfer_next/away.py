@@ -6,25 +6,31 @@ import logging
 import queue
 import secrets
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import astuple
 from typing import Any
 
 from gpulease.channel.keys import Endpoint
 from gpulease.errors import GPULeaseError
-from gpulease.sides.last_error import last_error
-from gpulease.transfer.api import LAST_ERROR, DrainReport, Place, TransferSettings, VariableStatus
-from gpulease.transfer.switch.imports import import_ahead
-from gpulease.transfer.switch.messages import abandoned, internal
-from gpulease.transfer.switch.threads import UserThreads
-from gpulease.transfer.values.groups import AbandonedError
-from gpulease.transfer.values.state.process_state import ProcessState
+from gpulease.sides.last_error import follow, last_error
+from gpulease.sides.state.process_state import ProcessState
+from gpulease.sides.threads import UserThreads
 from gpulease.wire.connection import Wire
 from gpulease.wire.message import Message
 
 from . import parking, shipping
-from .engine import Parcel, StageError
+from .api import (
+    LAST_ERROR,
+    DrainReport,
+    Place,
+    TransferSettings,
+    VariableStatus,
+)
+from .engine import AbandonedError, Parcel, StageError
+from .imports import import_ahead
+from .messages import abandoned, internal
+from .reached import Reached
 from .roots import Hidden
 from .side import Side
 
@@ -32,7 +38,7 @@ log = logging.getLogger(__name__)
 
 
 class AwaySide:
-    """See ``gpulease.transfer.api.Away``."""
+    """See ``gpulease.transfer_next.api.Away``."""
 
     def __init__(
         self,
@@ -47,6 +53,7 @@ class AwaySide:
         self.side = Side("a", namespace, hidden, self._results)
         self.state = ProcessState()
         self._threads = UserThreads(namespace)
+        self._reached = Reached(lambda: bool(self._threads.alive()))
         self._idle = threading.Condition(threading.RLock())
         self._running = 0
         self._requests: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
@@ -80,6 +87,7 @@ class AwaySide:
             if self._wire is not None:
                 self._wire.withdraw()
             self.state.settle()
+            self._reached.cell_begins(source)
             self.state.cell_begins(source, self.side.ns)
 
     def expect(self, said: Mapping[str, Any]) -> None:
@@ -187,17 +195,27 @@ class AwaySide:
         parcel, state = shipping.decode(message.blobs)
         self._packed = None
         self.state.prepare(state)
+        before = dict(self.side.ns)
         untaken = shipping.take(self.side, parcel)
         if state:
             self.state.apply(state)
+        follow(before, self.side.ns)
         away = {name: astuple(each) for name, each in self.side.away().items()}
         return {"away": away, "untaken": sorted(untaken)}, []
 
     def _pack(self, message: Message) -> tuple[dict[str, Any], list[Any]]:
         body = message.body
-        parcel = self.side.pack(body["needed"], hand_over=body["hand_over"], small=body["small"])
+        parcel = self._packed_of(body["needed"], hand_over=body["hand_over"], small=body["small"])
         state = self.state.capture() if body["hand_over"] else b""
         return self._offer(parcel, state)
+
+    def _packed_of(self, needed: Collection[str] | None, **options: Any) -> Parcel:
+        reached = self._reached.take()
+        try:
+            return self.side.pack(needed, reached=reached, **options)
+        except BaseException:
+            self._reached.anything()
+            raise
 
     def _offer(self, parcel: Parcel, state: bytes) -> tuple[dict[str, Any], list[Any]]:
         number = secrets.token_hex(8)
@@ -232,7 +250,7 @@ class AwaySide:
             return {"known": False}, []
         name = f"Out[{count}]"
         try:
-            parcel = self.side.pack({name}, hand_over=False)
+            parcel = self._packed_of({name}, hand_over=False)
         finally:
             self._results.pop(LAST_ERROR, None)
         body, blobs = self._offer(parcel, b"")

@@ -6,33 +6,33 @@ same environment.
 
 from __future__ import annotations
 
+import importlib
 import os
 from typing import Any
 
 from gpulease.protocol.variables import ENV_ENGINE
-from gpulease.transfer.api import Away, Home
-from gpulease.transfer.switch.away import AwaySide  # ahead: a companion waits for its order
+
+from .api import Away, Home
+
+#: Imported by name: the second engine imports nothing of the first one.
+_FIRST = "gpulease.transfer.switch"
 
 
 def home_side(namespace: dict[str, Any], **options: Any) -> Home:
     """Return the home kernel's half."""
-    if _second():
-        from .home import HomeSide as Next
-
-        return Next(namespace, **options)
-    from gpulease.transfer.switch.home import HomeSide
-
-    return HomeSide(namespace, **options)
+    made: Home = _half("home").HomeSide(namespace, **options)
+    return made
 
 
 def away_side(namespace: dict[str, Any], **options: Any) -> Away:
     """Return the companion's half."""
-    if _second():
-        from .away import AwaySide as Next
-
-        return Next(namespace, **options)
-    return AwaySide(namespace, **options)
+    made: Away = _half("away").AwaySide(namespace, **options)
+    return made
 
 
-def _second() -> bool:
-    return os.environ.get(ENV_ENGINE) == "next"
+def _half(name: str) -> Any:
+    room = __package__ if os.environ.get(ENV_ENGINE) == "next" else _FIRST
+    return importlib.import_module(f"{room}.{name}")
+
+
+_half("away")  # ahead: a companion waits for its order

@@ -16,10 +16,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from gpulease.transfer.refuse import RefusedError
-from gpulease.transfer.values.kinds import registered_with
-
-from . import anatomy, private
+from . import anatomy, private, registered_with
+from .refuse import RefusedError
 
 log = logging.getLogger(__name__)
 _SKIPPED = frozenset((

@@ -70,8 +70,9 @@ class Parcel:
     state: dict[str, Any]
     #: What something on the sender's side goes on holding as it was: types, for a note.
     kept: list[str] = field(default_factory=list)
-    #: Names whose very value cannot leave the sender's side: what stands for it travels.
-    stays: frozenset[str] = frozenset()
+    #: Names whose very value cannot leave the sender's side, and what it is, in words: what stands
+    #: for it travels.
+    stays: dict[str, str] = field(default_factory=dict)
     #: By roots: ids of the classes that components refer to.
     classes: dict[frozenset[str], frozenset[str]] = field(default_factory=dict)
     #: By id, digests of the pieces of large memory that both sides have then.
@@ -120,6 +121,10 @@ class Engine(Protocol):
 
     def forget_peer(self, holds: Mapping[str, Away] | None = None) -> None:
         """The other side is new and holds nothing but these, which did not come from here."""
+
+
+class AbandonedError(Exception):
+    """A pass was given up because user code began to run."""
 
 
 class StageError(Exception):

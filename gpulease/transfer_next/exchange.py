@@ -8,14 +8,16 @@ from contextlib import suppress
 from typing import Any
 
 from gpulease.errors import GPULeaseError
-from gpulease.transfer.api import Progress
-from gpulease.transfer.switch.peer import Peer
-from gpulease.transfer.values.state.process_state import ProcessState
+from gpulease.sides import last_error
+from gpulease.sides.state.process_state import ProcessState
 from gpulease.wire.message import Message
 
 from . import shipping
+from .api import Progress
 from .engine import Away, StageError
 from .missing import Missing
+from .peer import Peer
+from .reached import Reached
 from .side import Side
 
 Brought = tuple[tuple[str, ...], int]  # names, bytes
@@ -24,8 +26,11 @@ Brought = tuple[tuple[str, ...], int]  # names, bytes
 class Exchange:
     """Home's; one exchange with the companion at a time (``_exchange``)."""
 
-    def __init__(self, side: Side, state: ProcessState, peer: Peer, small: int) -> None:
+    def __init__(
+        self, side: Side, state: ProcessState, peer: Peer, small: int, reached: Reached
+    ) -> None:
         self.side = side
+        self._reached = reached
         self.state = state
         self.peer = peer
         self._missing = Missing(side)
@@ -39,12 +44,19 @@ class Exchange:
         #: Home's code ran, or may have, since the companion became the owner.
         self._beside = False
         self._runs_there = False
+        #: A callback ran there since home brought what GPU cells changed.
+        self._ran_there = False
         self._cell = 0
 
     def _send(
         self, needed: Collection[str] | None, progress: Progress | None, *, hand_over: bool
     ) -> Brought:
-        parcel = self.side.pack(needed, hand_over=hand_over, small=self._small)
+        reached = self._reached.take()
+        try:
+            parcel = self.side.pack(needed, hand_over=hand_over, small=self._small, reached=reached)
+        except BaseException:
+            self._reached.anything()
+            raise
         state = self.state.capture() if hand_over else b""
         blobs = shipping.encode(parcel, state)
         size = shipping.size(blobs)
@@ -64,6 +76,8 @@ class Exchange:
     def _bring(
         self, needed: Collection[str] | None, progress: Progress | None, *, hand_over: bool
     ) -> Brought:
+        if hand_over:
+            self._ran_there = False
         message = self._ask(needed, progress, hand_over=hand_over)
         return self._take(message), shipping.size(message.blobs)
 
@@ -93,6 +107,7 @@ class Exchange:
         if state:
             self.state.apply(state)
         self._runs_there = bool(message.body["threads"])
+        last_error.follow(before, self.side.ns)
         self._missing.committed(before, self._cell)
         said = {"number": message.body["number"], "untaken": sorted(untaken)}
         wire = self.peer.wire

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable
 from itertools import compress
 from typing import Any, Protocol
 
-from gpulease.transfer.libraries import library
+from gpulease.sides.libraries import library
 
 from . import ways
 from .memory import InFrame

@@ -14,10 +14,10 @@ from collections import Counter
 from collections.abc import Container, Iterator, Mapping
 from typing import Any
 
-from gpulease.transfer.libraries import library
-from gpulease.transfer.references import counted, references
+from gpulease.sides.libraries import library
 
 from . import anatomy, in_place, ways
+from .references import counted, references
 from .survey import Component
 
 #: Objects that hold others and are no identity of their own: who holds one, holds what is in it.

@@ -9,7 +9,13 @@ from typing import Any
 
 from gpulease.channel.keys import Endpoint, KeyPair
 from gpulease.errors import GPULeaseError
-from gpulease.transfer.api import (
+from gpulease.sides import memory
+from gpulease.sides.names.analysis import SUBCLASSES, Use, cell_use
+from gpulease.sides.state.process_state import ProcessState
+from gpulease.sides.threads import UserThreads
+
+from . import shipping
+from .api import (
     LAST_ERROR,
     DrainReport,
     Note,
@@ -19,25 +25,22 @@ from gpulease.transfer.api import (
     TransferSettings,
     VariableStatus,
 )
-from gpulease.transfer.switch import memory
-from gpulease.transfer.switch.bare import without_frames
-from gpulease.transfer.switch.imports import ImportsAhead
-from gpulease.transfer.switch.messages import cannot_move, stayed_note, thread_notes
-from gpulease.transfer.switch.origins import Origins
-from gpulease.transfer.switch.peer import Peer
-from gpulease.transfer.switch.threads import UserThreads
-from gpulease.transfer.values.names.analysis import SUBCLASSES, Use, cell_use
-from gpulease.transfer.values.state.process_state import ProcessState
-
-from . import shipping
+from .bare import without_frames
+from .engine import Away
 from .exchange import Brought, Exchange, away_of
+from .imports import ImportsAhead
+from .leaves import leaf_kind
+from .messages import cannot_move, stayed_note, thread_notes
 from .missing import conflict_note
+from .origins import Origins
+from .peer import Peer
+from .reached import Reached
 from .roots import Hidden
 from .side import Side
 
 
 class HomeSide(Exchange):
-    """See ``gpulease.transfer.api.Home``."""
+    """See ``gpulease.transfer_next.api.Home``."""
 
     def __init__(
         self,
@@ -53,9 +56,10 @@ class HomeSide(Exchange):
         self._results: dict[int, Any] = {}
         side = Side("h", namespace, hidden, self._results)
         peer = Peer(self.settings.memory_margin, available)
-        super().__init__(side, state or ProcessState(), peer, self.settings.small_bytes)
-        self.owner = Place.HOME
         self._threads = UserThreads(namespace)
+        reached = Reached(lambda: bool(self._threads.running()))
+        super().__init__(side, state or ProcessState(), peer, self.settings.small_bytes, reached)
+        self.owner = Place.HOME
         self._imports = ImportsAhead(self.peer)
         self._origins = Origins(namespace)
         self._on_staged = on_staged
@@ -99,6 +103,7 @@ class HomeSide(Exchange):
         self.side.forget_peer()
         self.state.forget_peer()
         gone = {name: each for name, each in gone.items() if name not in self.side.away()}
+        gone |= self._missing.unbind_stayed()
         self._session, self.owner, self._dirty = "", Place.HOME, True
         running, self._use = self._use, None
         if died:
@@ -155,8 +160,15 @@ class HomeSide(Exchange):
         return moved, size
 
     def _refuse_stayed(self, use: Use) -> None:
-        for name in sorted(use.strict & self._there.keys() & self.side.ns.keys()):
-            raise cannot_move(name, self._there[name].reason, Place.HOME)
+        """Raise for what a cell names and only home has.
+
+        What stands for it there would tell whoever asks it; many a function asks nothing.
+        """
+        for name in sorted(use.strict & self.side.ns.keys() - use.deletes):
+            away = self._there.get(name)
+            why = away.reason if away is not None else leaf_kind(self.side.ns[name])
+            if why is not None:
+                raise cannot_move(name, why, Place.HOME)
 
     def expect_gpu_cell(self) -> dict[str, Any]:
         """Return what travels with the cell: nothing, the changes are asked for when it ended."""
@@ -198,12 +210,13 @@ class HomeSide(Exchange):
             moved: tuple[str, ...] = ()
             size = 0
             if self.connected:
-                if self.owner is Place.GPU and self._runs_there:
+                if self.owner is Place.GPU and (self._runs_there or self._ran_there):
                     moved, size = self._bring([], progress, hand_over=True)
                 names, more = self._bring_lacking(use, progress)
                 moved, size = moved + names, size + more
             self.owner = Place.HOME
         self._origins.cell_begins()
+        self._reached.cell_begins(source)
         self.state.cell_begins(source, self.side.ns)
         return SwitchReport(moved, size, time.monotonic() - started)
 
@@ -220,8 +233,9 @@ class HomeSide(Exchange):
             tried |= coming
             names, more = self._bring_what_fits(coming, use.strict, progress)
             moved, size = moved + names, size + more
-        for name in sorted(use.strict & away().keys()):
-            raise cannot_move(name, away()[name].reason, Place.GPU)
+        there = {**away(), **self._missing.stayed()}
+        for name in sorted(use.strict & there.keys() - use.deletes):
+            raise cannot_move(name, there[name].reason, Place.GPU)
         return moved, size
 
     def _bring_what_fits(
@@ -249,6 +263,11 @@ class HomeSide(Exchange):
     def ran_beside(self) -> None:
         """Home's code ran beside the cells (any thread)."""
         self._dirty = self._beside = True
+        self._reached.anything()
+
+    def ran_there(self) -> None:
+        """The companion runs a callback of the page (any thread)."""
+        self._ran_there = True
 
     # ---- what people ask
 
@@ -264,13 +283,15 @@ class HomeSide(Exchange):
                     return DrainReport(not self.side.away(), notes=notes)
                 is_theirs = self.owner is Place.GPU
                 message = self._ask(None, None, hand_over=is_theirs, seconds=seconds)
+                parcel, _ = shipping.decode(message.blobs)
                 self._arrived.append(message)
                 if main:
                     self.commit_pending()
         except GPULeaseError:
             return DrainReport(done=False, notes=notes)
         self._on_staged()
-        away = self.side.away() if main else shipping.decode(message.blobs)[0].away
+        away = dict(self.side.away() if main else parcel.away)
+        away |= {name: Away(words, can_come=False) for name, words in parcel.stays.items()}
         blockers = tuple(
             VariableStatus(name, each.type_name, Place.GPU, each.size, True, each.reason)
             for name, each in sorted(away.items())
@@ -350,7 +371,8 @@ class HomeSide(Exchange):
 
     def away_names(self) -> Sequence[str]:
         """Return the names whose value is only away."""
-        return sorted(name for name in self.side.away() if not name.startswith("Out["))
+        away = {*self.side.away(), *self._missing.stayed()}
+        return sorted(name for name in away if not name.startswith("Out["))
 
     def away_modules(self) -> Mapping[str, str]:
         """Return names of modules that only the GPU's side has: none, each side imports its own."""
@@ -373,7 +395,11 @@ class HomeSide(Exchange):
                 why = away.reason if away else "it does not load in your notebook"
                 raise cannot_move(name, why, Place.GPU)
             if execution_count == LAST_ERROR:
-                return self._results.pop(LAST_ERROR)
+                error, frames = self._results.pop(LAST_ERROR)
+                if isinstance(error, str):  # a variable's value
+                    self.fetch([error])
+                    error = self.side.ns[error]
+                return error, frames
             return self._results[execution_count]
 
 

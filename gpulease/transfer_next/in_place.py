@@ -12,7 +12,7 @@ import types
 from functools import partial
 from typing import Any
 
-from gpulease.transfer.libraries import library
+from gpulease.sides.libraries import library
 
 from . import anatomy, memory, pickler, pieces, rebuild, ways
 from .classes import Undo

@@ -9,7 +9,7 @@ import sys
 import weakref
 from typing import Any
 
-from gpulease.transfer.looks import ask, is_a
+from gpulease.sides.looks import ask, is_a
 
 #: By class: how many modules there were at the last look, and where instances are found.
 _seen: weakref.WeakKeyDictionary[type, tuple[int, dict[int, tuple[str, str]]]]

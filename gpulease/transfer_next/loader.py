@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gpulease.errors import GPULeaseError
-from gpulease.transfer.values.stays import stayed as stayed_kind
 
 from . import anatomy, classes, in_place, lasting, pieces, rebuild
+from . import stayed as stayed_kind
 from .classes import Undo
 from .engine import PackedComponent, Parcel, StageError
 from .tables import Counterparts

@@ -17,10 +17,10 @@ import pickle
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from gpulease.transfer.libraries import library
-from gpulease.transfer.refuse import RefusedError
+from gpulease.sides.libraries import library
 
 from . import pieces, rebuild
+from .refuse import RefusedError
 
 #: Exporters of a buffer that travel themselves.
 EXPORTERS = (bytearray, array.array)

@@ -8,16 +8,15 @@ from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
 from gpulease.errors import GPULeaseError
-from gpulease.transfer.api import Note, Place, VariableStatus
-from gpulease.transfer.looks import is_a
-from gpulease.transfer.switch.messages import Lost, away_note, loss_notes, not_recovered
-from gpulease.transfer.values.names.analysis import Use
-from gpulease.transfer.values.packing.ledger import Absent
-from gpulease.transfer.values.stays.stayed import Stayed, sentence, type_name
+from gpulease.sides.looks import is_a
+from gpulease.sides.names.analysis import Use
 
+from .api import Note, Place, VariableStatus
 from .engine import Away, Parcel
+from .messages import Lost, away_note, loss_notes, not_recovered
 from .shipping import leave_out
 from .side import Side
+from .stayed import Stayed, leaf_of, sentence, type_name
 
 _CONFLICTED = "it was changed on both sides at the same time"
 
@@ -64,14 +63,15 @@ class Missing:
 
     def committed(self, before: Mapping[str, Any], cell: int) -> None:
         """A parcel was committed over these values."""
-        away = self.side.away()
+        away, stayed = self.side.away(), self.stayed()
         for name in away:
             if name in before:
                 self.aside[name] = before[name]
                 self.made[name] = cell
                 self.whole.setdefault(name, self.seen)
+        for name in (*away, *stayed):
             self.made.setdefault(name, cell)
-        for name in self.side.ns.keys() - away.keys():
+        for name in self.side.ns.keys() - away.keys() - stayed.keys():
             for table in (self.aside, self.lost, self.made, self.whole):
                 table.pop(name, None)
         self.seen = cell
@@ -82,7 +82,24 @@ class Missing:
             for name in table.keys() & self.side.ns.keys():
                 del table[name]
 
+    def stayed(self) -> dict[str, Away]:
+        """Return the names whose very value is the companion's: what stands for it is bound."""
+        found = ((name, self.side.ns[name]) for name in self.side.names() if name in self.side.ns)
+        leaves = {name: leaf_of(value) for name, value in found if type(value) is Stayed}
+        return {
+            name: Away(leaf.kind, can_come=False)
+            for name, leaf in leaves.items()
+            if not leaf.oid.startswith("h")
+        }
+
     # ---- loss
+
+    def unbind_stayed(self) -> dict[str, Away]:
+        """Unbind what the companion takes with it, and return it."""
+        gone = self.stayed()
+        for name in gone:
+            del self.side.ns[name]
+        return gone
 
     def died(self, gone: Mapping[str, Away], running: Use | None, cell: str) -> list[Note]:
         """The companion is gone with these, and with what the running cell has changed."""
@@ -161,7 +178,7 @@ class Missing:
         if name in self.lost:
             return self.lost[name].note(name, older=name in self.aside)
         away = self.side.away().get(name)
-        return None if away is None else away_note(name, absent_of(away))
+        return None if away is None else _away_note(name, away)
 
     def rows(self, *, verified: bool) -> list[VariableStatus]:
         """Return a row for every variable, sorted."""
@@ -200,9 +217,8 @@ class Missing:
                 )  # fmt: skip
 
 
-def absent_of(away: Away) -> Absent:
-    """Return what the words are made of."""
-    return Absent(away.type_name, away.size, "" if away.can_come else away.reason)
+def _away_note(name: str, away: Away) -> Note:
+    return away_note(name, away.type_name, away.size, "" if away.can_come else away.reason)
 
 
 def conflict_note(name: str) -> Note:

@@ -25,7 +25,7 @@ def write(side: Side, path: str, limit: int | None) -> tuple[list[str], dict[str
     side.forget_peer()
     parcel = side.pack(names, hand_over=False)
     refused = {n: each.reason for n, each in parcel.away.items() if not each.can_come}
-    refused |= dict.fromkeys(names & parcel.stays, "It cannot leave the process.")
+    refused |= {name: f"It is {words}." for name, words in parcel.stays.items()}
     room, kept = limit, []
     for component in list(parcel.components):
         size = len(component.stream) + sum(each.raw().nbytes for each in component.buffers)

@@ -21,14 +21,26 @@ from typing import Any
 
 import cloudpickle
 
-from gpulease.transfer.libraries import library
-from gpulease.transfer.refuse import RefusedError, refused_kind
-from gpulease.transfer.values.kinds import caches, faces, unpickled, weak
-from gpulease.transfer.values.stays import files, leaves
-from gpulease.transfer.values.stays import stayed as stayed_kind
+from gpulease.sides import caches
+from gpulease.sides.libraries import library
 
-from . import anatomy, lasting, pieces, private, rebuild, ways
+from . import (
+    anatomy,
+    faces,
+    files,
+    lasting,
+    leaves,
+    pieces,
+    private,
+    rebuild,
+    unpickled,
+    ways,
+    weak,
+)
+from . import stayed as stayed_kind
+from .limit import Limit
 from .memory import InFrame, Memory, Whole, reduce_array, reduce_in_frame, reduce_row, reduce_whole
+from .refuse import RefusedError, refused_kind
 from .tables import Counterparts
 
 _LOCKS = {type(threading.Lock()): "Lock", type(threading.RLock()): "RLock"}
@@ -55,6 +67,8 @@ class Met:
         self.notes: dict[str, Any] = {}
         #: Why objects stay, by ``id``, where that is known of the whole survey only.
         self.refused: dict[int, str] = {}
+        #: How much may be packed, None for all.
+        self.limit: Limit | None = None
         #: Classes met since somebody last looked.
         self.met_classes: set[str] = set()
         #: By the id of a class's dictionary: the annotations of 3.14 are functions over it.
@@ -322,7 +336,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             if files.is_closed_file(obj):
                 return files.reduce_closed(obj)
         if kind in weak.PROXIES or weak.is_weak(kind):
-            return weak.reduce(obj, lambda _referent: True)
+            return weak.reduce(obj)
         if kind in _LOCKS and leaves.leaf_kind(obj) is None:
             return rebuild.free_lock, (_LOCKS[kind],)
         if leaves.leaf_kind(obj) is not None:
@@ -380,6 +394,8 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
 
     def note_large(self, obj: Any) -> str:
         """Note an array whose memory travels in pieces, and return its id."""
+        if self.met.limit is not None:
+            self.met.limit.spend(obj.nbytes)
         oid = self.met.others.id_of(obj)
         self.large[oid] = obj
         return oid

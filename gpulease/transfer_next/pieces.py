@@ -13,7 +13,7 @@ from typing import Any
 
 import xxhash
 
-from gpulease.transfer.libraries import library
+from gpulease.sides.libraries import library
 
 from . import rebuild
 from .classes import Undo

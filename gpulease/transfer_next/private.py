@@ -11,7 +11,7 @@ import copyreg
 import sys
 from typing import Any
 
-from gpulease.transfer.refuse import RefusedError
+from .refuse import RefusedError
 
 #: Names and values of an enumeration's members, beside what ``__members__`` shows.
 ENUM_MAPS = ("_member_map_", "_value2member_map_")

@@ -7,7 +7,7 @@ import types
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
-from gpulease.transfer.values.names.variables import is_of_compiled_code, user_names
+from gpulease.sides.names.variables import is_of_compiled_code, user_names
 
 _RESULT = re.compile(r"Out\[(\d+)\]")
 #: What a cell may write to get at any result.
@@ -42,6 +42,12 @@ class Roots:
             if name in users or (_DUNDER.fullmatch(name) and _is_typed(name, hidden))
         }
         return found | {f"Out[{number}]": value for number, value in self._results.items()}
+
+    def known(self) -> dict[str, Any]:
+        """Return what both sides have by a key: this namespace, and the builtins."""
+        builtins = self._namespace.get("__builtins__", __builtins__)
+        builtins = builtins if isinstance(builtins, dict) else vars(builtins)
+        return {"namespace": self._namespace, "builtins": builtins}
 
     def held(self) -> list[Any]:
         """Return what the notebook's own dictionaries hold."""

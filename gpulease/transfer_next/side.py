@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import gc
 import io
 import pickle
 import secrets
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from gpulease.sides.hushed import hushed
 from gpulease.sides.undisturbed import undisturbed
-from gpulease.transfer.values.stays import stayed
 
-from . import classes, commit, holders, in_place, loader, pieces, resting, state
+from . import classes, commit, holders, in_place, leaves, loader, pieces, resting, state, stayed
 from .engine import Away, PackedComponent, Parcel
 from .loader import Staged
 from .pickler import Met, Pickler
 from .resting import Resting
 from .roots import Hidden, Roots, meant
-from .survey import Component, Survey, spread_refusals
+from .survey import Component, Survey, collector_waits, spread_refusals
 from .tables import Counterparts
 
 
@@ -103,7 +101,7 @@ class Side:
 
     def changed(self) -> list[frozenset[str]]:
         """Return the roots of each component that the other side lacks as it is here."""
-        with _collector_waits():
+        with collector_waits():
             survey = self._survey()
             return [_plain(each.roots) for each in survey.components if self._differs(each)]
 
@@ -111,11 +109,6 @@ class Side:
     def agreed(self) -> Collection[frozenset[str]]:
         """Return the roots of each component that both sides have."""
         return self._base.keys()
-
-    def _known(self) -> dict[str, Any]:
-        builtins = self.ns.get("__builtins__", __builtins__)
-        builtins = builtins if isinstance(builtins, dict) else vars(builtins)
-        return {"namespace": self.ns, "builtins": builtins}
 
     def _survey(self, only: Collection[str] | None = None,
                 rest: Collection[Resting] = ()) -> Survey:  # fmt: skip
@@ -132,7 +125,7 @@ class Side:
             met.met_classes |= each.classes
         for root in frozenset().union(*(each.roots for each in rest)):
             values.pop(root, None)
-        survey = Survey(met, values, self._known())
+        survey = Survey(met, values, self._roots.known())
         survey.run({"p:" + pin: obj for pin, obj in self._counterparts.items()})
         survey.components += [each.component() for each in rest]
         sizes = {_plain(each.roots): each.nbytes for each in survey.components}
@@ -148,7 +141,7 @@ class Side:
     def pack(self, needed: Collection[str] | None = None, *, hand_over: bool = True,
              small: int = 0, reached: Collection[str] | None = None) -> Parcel:  # fmt: skip
         """Pack what changed, or what ``needed`` leads to, and what is ``small``."""
-        with _collector_waits():
+        with collector_waits():
             self.away()
             for key in [key for key, each in self._sealed.items() if not self._is_away(each)]:
                 del self._sealed[key]
@@ -241,7 +234,11 @@ class Side:
         self._pack_sealed(parcel, met)
         kept = {id(each) for each in self._stays.values() if type(each) is not stayed.Stayed}
         values = self._roots.values().items()
-        parcel.stays = frozenset(name for name, value in values if id(value) in kept)
+        parcel.stays = {
+            name: leaves.leaf_kind(value) or type(value).__name__
+            for name, value in values
+            if id(value) in kept
+        }
         parcel.shells = self._shells(survey.met, met)
         parcel.pins = frozenset(self._pins)
         return parcel
@@ -349,10 +346,11 @@ class Side:
     def stage(self, parcel: Parcel) -> Staged:
         """Load a parcel beside what is here."""
         here = loader.Here(
-            self.label, self.ns, self._known(), (self._classes, self._others, self._stays),
+            self.label, self.ns, self._roots.known(), (self._classes, self._others, self._stays),
             self._pins,
         )  # fmt: skip
-        return loader.stage(parcel, here, self._classes)
+        with hushed():  # what is made again here, or imported for it, was made by a cell there
+            return loader.stage(parcel, here, self._classes)
 
     def abandon(self, staged: Staged) -> None:
         """Drop what was loaded."""
@@ -360,7 +358,7 @@ class Side:
 
     def commit(self, staged: Staged) -> None:
         """Put what was loaded in place."""
-        with undisturbed(), _collector_waits():
+        with undisturbed(), collector_waits():
             commit.apply(staged, self._roots, self._pins)
             self._after(staged)
 
@@ -432,15 +430,3 @@ class Side:
 def _plain(roots: frozenset[str]) -> frozenset[str]:
     """Return a component's roots without pins, which only one side has."""
     return frozenset(root for root in roots if root[0] != "p")
-
-
-@contextmanager
-def _collector_waits() -> Iterator[None]:
-    """Keep the collector from running: what it frees would give its address to another object."""
-    was = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was:
-            gc.enable()

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from gpulease.transfer.values.state.on_import import when_imported
+from gpulease.sides.state.on_import import when_imported
 
 from . import ways
 

@@ -7,28 +7,30 @@ something that was made for one would else be another's.
 
 from __future__ import annotations
 
+import gc
 import io
 import pickle
 import re
 import types
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from operator import itemgetter
 from typing import Any
 
-from gpulease.transfer.libraries import library
-from gpulease.transfer.refuse import RefusedError
-from gpulease.transfer.values.kinds.hashing import buffer_digest, combine
-from gpulease.transfer.values.names import path
-from gpulease.transfer.values.names.analysis import SUBCLASSES, code_use
+from gpulease.sides.libraries import library
+from gpulease.sides.names.analysis import SUBCLASSES, code_use
 
-from . import anatomy, classes, in_place, lasting, pieces, ways
+from . import anatomy, classes, in_place, lasting, path, pieces, ways
 from .asked import TOO_DEEP, Asked, Deep
 from .groups import ToldApart, joined
+from .hashing import buffer_digest, combine
+from .limit import LimitedBuffers, LimitedFile
 from .memory import EXPORTERS
 from .pickler import Met, Pickler, shows_memory, takes_raw
 from .rebuild import seed
+from .refuse import RefusedError
 
 #: A float that is no number: the usual one, or another that is not within a negative integer.
 _NAN = re.compile(
@@ -345,7 +347,9 @@ class Survey:
         return component
 
     def _pack(self, component: Component, kind: type[Pickler], pinned: Mapping[str, Any]) -> None:
-        out, buffers = io.BytesIO(), list[Any]()
+        limit = self.met.limit
+        out = io.BytesIO() if limit is None else LimitedFile(limit)
+        buffers = list[Any]() if limit is None else LimitedBuffers(limit)
         pickler = kind(out, buffers, self.met)
         self._picklers.append(pickler)
         start = self._preamble
@@ -425,3 +429,15 @@ def _located(component: Component, space: Mapping[str, Any]) -> str:
     assert error is not None
     values = {name: space[name] for name in component.names if name in space}
     return path.located(error.kind, values, error.blocker)
+
+
+@contextmanager
+def collector_waits() -> Iterator[None]:
+    """Keep the collector from running: what it frees would give its address to another object."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()

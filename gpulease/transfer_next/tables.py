@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from gpulease.transfer.references import references
+from .references import references
 
 
 class Counterparts:

@@ -12,11 +12,16 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from gpulease.transfer.libraries import whole_library
-from gpulease.transfer.refuse import RefusedError
+from gpulease.sides.libraries import whole_library
+
+from .refuse import RefusedError
 
 #: Library -> the module that enters what is its own here.
-ROOMS = {"torch": "gpulease.transfer_next.torch"}
+ROOMS = {
+    "ipywidgets": "gpulease.transfer_next.widgets",
+    "torch": "gpulease.transfer_next.torch",
+    "tqdm": "gpulease.transfer_next.progress_bars",
+}
 
 #: Takes the pickler and an object; returns what ``reducer_override`` may return.
 Reduce = Callable[[Any, Any], Any]

@@ -23,8 +23,8 @@ from typing import Any
 
 import xxhash
 
-from gpulease.transfer.libraries import library
-from gpulease.transfer.values.stays.stayed import Stayed
+from gpulease.sides.libraries import library
+from gpulease.transfer_next.stayed import Stayed
 
 #: How much text of a value is kept, to show where two of them part, and how much is compared.
 _KEPT = 100_000

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from gpulease.errors import GPULeaseError
-from gpulease.transfer.frameworks.torch import devices
+from gpulease.transfer_next.torch import devices
 from tests.frameworks import standin
 from tests.frameworks.conftest import UNHURRIED
 from tests.frameworks.standin import DEVICE, START

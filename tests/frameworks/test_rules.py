@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from gpulease.errors import GPULeaseError
+from gpulease.sides.state import seeds
+from gpulease.sides.state.process_state import ProcessState
 from gpulease.transfer.frameworks.base import Stage
 from gpulease.transfer.frameworks.torch import commit, loading, versions
 from gpulease.transfer.switch import planning
 from gpulease.transfer.values.packing.shipment import Item
-from gpulease.transfer.values.state import seeds
-from gpulease.transfer.values.state.process_state import ProcessState
 from tests.frameworks.notebooks import HEAD, NET
 from tests.transfer.kinds import empty
 from tests.transfer.pair import CellError

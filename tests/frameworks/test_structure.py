@@ -3,7 +3,7 @@
 import pytest
 
 from gpulease.errors import GPULeaseError
-from gpulease.transfer.api import Place
+from gpulease.transfer_next.api import Place
 from tests.frameworks.conftest import UNHURRIED
 from tests.frameworks.standin import DEVICE, START
 from tests.frameworks.test_devices import OnDevice

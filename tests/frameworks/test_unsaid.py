@@ -9,7 +9,8 @@ pytestmark = pytest.mark.frameworks
 
 
 def test_what_torch_warns_of_in_our_own_calls_is_under_no_cell():
-    from gpulease.transfer.frameworks.torch import loading, scripts
+    from gpulease.transfer.frameworks.torch import loading
+    from gpulease.transfer_next.torch import scripts
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -3,10 +3,10 @@
 import os
 import traceback
 
-from gpulease.transfer.api import TransferSettings
 from gpulease.transfer.values.landing import commit
 from gpulease.transfer.values.landing.staging import Staging
 from gpulease.transfer.values.side import Side
+from gpulease.transfer_next.api import TransferSettings
 from gpulease.transfer_next.choice import away_side
 
 

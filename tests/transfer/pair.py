@@ -10,7 +10,7 @@ import types
 import zmq
 
 from gpulease.channel.keys import Endpoint, KeyPair
-from gpulease.transfer.api import TransferSettings
+from gpulease.transfer_next.api import TransferSettings
 from gpulease.transfer_next.choice import home_side
 from tests.transfer import companion_main
 from tests.transfer.child import Child

@@ -10,11 +10,11 @@ import itertools
 import json
 
 from gpulease.errors import GPULeaseError
-from gpulease.transfer.api import TransferSettings
 from gpulease.transfer.registry import Borrowed
 from gpulease.transfer.switch import home as home_module
-from gpulease.transfer.switch import peer as peer_module
 from gpulease.transfer.switch.writebehind import WriteBehind
+from gpulease.transfer_next import peer as peer_module
+from gpulease.transfer_next.api import TransferSettings
 from gpulease.wire.message import Message, Pending
 from tests.transfer import stepped_main
 from tests.transfer.child import Child

@@ -8,11 +8,11 @@ import base64
 import collections
 import traceback
 
-from gpulease.transfer.api import TransferSettings
 from gpulease.transfer.registry import Borrowed
 from gpulease.transfer.switch.away import AwaySide
 from gpulease.transfer.switch.expected import Expected
 from gpulease.transfer.values.groups import AbandonedError
+from gpulease.transfer_next.api import TransferSettings
 from gpulease.wire.message import Message
 from tests.transfer.companion_main import run
 

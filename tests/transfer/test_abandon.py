@@ -4,9 +4,9 @@ import itertools
 
 import pytest
 
-from gpulease.transfer.api import TransferSettings
 from gpulease.transfer.values.groups import AbandonedError
 from gpulease.transfer.values.side import Side
+from gpulease.transfer_next.api import TransferSettings
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpulease.transfer.values.names.analysis import cell_use, code_use
+from gpulease.sides.names.analysis import cell_use, code_use
 
 #: Source, names that must be among its reads, names that must be among its writes.
 BOUNDED = {

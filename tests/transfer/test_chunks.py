@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpulease.errors import GPULeaseError
-from gpulease.transfer.values.kinds.hashing import CHUNK, chunk_digests, split
 from gpulease.transfer.values.packing.chunks import Partial, runs_to_send, sent_bytes
 from gpulease.transfer.values.packing.pickling import Packed
+from gpulease.transfer_next.hashing import CHUNK, chunk_digests, split
 from tests.transfer.kinds import empty, open_pair
 from tests.transfer.pair import Pair
 

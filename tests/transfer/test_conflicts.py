@@ -7,9 +7,9 @@ import time
 import pytest
 
 from gpulease.errors import GPULeaseError
-from gpulease.transfer.api import Place
+from gpulease.sides.threads import UserThreads
 from gpulease.transfer.switch.concurrent import ConcurrentThreads
-from gpulease.transfer.switch.threads import UserThreads
+from gpulease.transfer_next.api import Place
 from tests.helpers import wait_for
 
 WORKER = (

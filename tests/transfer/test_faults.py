@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from gpulease.errors import GPULeaseError
-from gpulease.transfer.api import Place
+from gpulease.transfer_next.api import Place
 from tests.helpers import wait_for
 from tests.transfer.pair import CellError, home_thread
 

@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from gpulease.errors import GPULeaseError
-from gpulease.transfer.values.names import path
+from gpulease.transfer_next import path
 from tests.transfer.kinds import open_pair, play
 
 

@@ -5,8 +5,8 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpulease.transfer.values.kinds import hashing
-from gpulease.transfer.values.kinds.hashing import CHUNK, buffer_digest, combine
+from gpulease.transfer_next import hashing
+from gpulease.transfer_next.hashing import CHUNK, buffer_digest, combine
 
 
 def whole(data):

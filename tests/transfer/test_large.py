@@ -4,7 +4,7 @@ import pytest
 
 from gpulease.errors import GPULeaseError
 from gpulease.kernel.status import variable_lines
-from gpulease.transfer.api import Place
+from gpulease.transfer_next.api import Place
 
 MARGIN = 256 * 2**20
 MAKE = (

@@ -4,7 +4,7 @@ import importlib.machinery
 import sys
 import types
 
-from gpulease.transfer.libraries import library, whole_library
+from gpulease.sides.libraries import library, whole_library
 
 
 def test_an_estimator_trains_beside_the_gpu(pair):

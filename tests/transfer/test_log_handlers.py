@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from gpulease.transfer.values.state import log_handlers
+from gpulease.sides.state import log_handlers
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import resource
 import psutil
 import pytest
 
-from gpulease.transfer.switch import memory
+from gpulease.sides import memory
 
 GIB = 2**30
 

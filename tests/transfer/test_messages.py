@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpulease.transfer.switch.messages import Lost
+from gpulease.transfer_next.messages import Lost
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ import tracemalloc
 import pytest
 
 from gpulease.errors import GPULeaseError
-from gpulease.transfer.api import TransferSettings
 from gpulease.transfer.switch.park import read_parked, write_parked
 from gpulease.transfer.values.side import Side
+from gpulease.transfer_next.api import TransferSettings
 
 SIZE = 2**22
 

@@ -5,9 +5,9 @@ import types
 
 import pytest
 
-from gpulease.transfer.api import TransferSettings
 from gpulease.transfer.switch.planning import Wanted, plan
 from gpulease.transfer.values.side import Side
+from gpulease.transfer_next.api import TransferSettings
 
 ARRAY = "import numpy as np\nx = np.zeros(2**20)"
 

@@ -8,10 +8,10 @@ from collections import defaultdict
 import pytest
 
 from gpulease.transfer import frameworks
-from gpulease.transfer.api import TransferSettings
 from gpulease.transfer.switch.planning import Wanted, plan
 from gpulease.transfer.values.packing.shipment import Incoming
 from gpulease.transfer.values.side import Side
+from gpulease.transfer_next.api import TransferSettings
 from tests.transfer.companion_main import run
 
 

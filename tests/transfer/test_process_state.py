@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from gpulease.transfer.values.state.process_state import ProcessState
+from gpulease.sides.state.process_state import ProcessState
 from tests.transfer.kinds import empty, open_pair, plain, play
 
 DEVICE_AND_TOKEN = (

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import gpulease
-from gpulease.transfer.references import references
+from gpulease.transfer_next.references import references
 
 HOLDERS = {
     "nothing": lambda _: None,

@@ -4,7 +4,7 @@ import abc
 import sys
 import types
 
-from gpulease.transfer.values.kinds import registered_with
+from gpulease.transfer_next import registered_with
 
 
 class Warns(types.ModuleType):

@@ -6,8 +6,8 @@ import pickle
 import pytest
 
 from gpulease.errors import GPULeaseError
-from gpulease.transfer.api import Place
 from gpulease.transfer.frameworks.sealed import Sealed
+from gpulease.transfer_next.api import Place
 from tests.transfer.pair import Companion
 
 #: A package that only a companion has.

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from gpulease.transfer.values.state.known_settings import SETTINGS as KNOWN
-from gpulease.transfer.values.state.settings import Settings
+from gpulease.sides.state.known_settings import SETTINGS as KNOWN
+from gpulease.sides.state.settings import Settings
 from tests.transfer.kinds import empty
 from tests.transfer.pair import CellError
 

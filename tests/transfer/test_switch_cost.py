@@ -6,7 +6,6 @@ import sys
 
 import pytest
 
-from gpulease.transfer.api import TransferSettings
 from gpulease.transfer.switch.planning import Wanted, plan
 from gpulease.transfer.switch.touched import touched_names
 from gpulease.transfer.values.acknowledgement import acknowledge
@@ -16,6 +15,7 @@ from gpulease.transfer.values.packing.pickling import Packed, Packer
 from gpulease.transfer.values.packing.shipment import Incoming
 from gpulease.transfer.values.side import Side
 from gpulease.transfer.values.walks.walk import Walk
+from gpulease.transfer_next.api import TransferSettings
 from tests.transfer.kinds import empty, open_pair
 
 #: More objects than a group may have to be small.

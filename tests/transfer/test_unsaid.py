@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import warnings
 
-from gpulease.transfer.frameworks.unsaid import unsaid
+from gpulease.transfer_next.unsaid import unsaid
 
 
 def warn(text: str) -> None:

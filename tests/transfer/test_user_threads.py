@@ -11,7 +11,7 @@ from ipykernel.parentpoller import ParentPollerUnix
 from ipykernel.subshell import SubshellThread
 from IPython.core.interactiveshell import InteractiveShell
 
-from gpulease.transfer.switch.threads import UserThreads
+from gpulease.sides.threads import UserThreads
 
 
 def test_a_subshell_of_the_kernel_is_not_the_users_and_a_thread_of_theirs_is():

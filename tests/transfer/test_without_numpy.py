@@ -8,7 +8,7 @@ import pytest
 WALK = """
 import sys, types
 {make}
-from gpulease.transfer.api import TransferSettings
+from gpulease.transfer_next.api import TransferSettings
 from gpulease.transfer.values.side import Side
 side = Side("h", {{"x": x, "__name__": "__main__"}}, set(), TransferSettings())
 survey = side.survey(["x"])

@@ -7,7 +7,7 @@ from collections import Counter
 from types import SimpleNamespace
 
 from gpulease.errors import GPULeaseError
-from gpulease.transfer.values.names.analysis import SUBCLASSES, cell_use
+from gpulease.sides.names.analysis import SUBCLASSES, cell_use
 from gpulease.transfer_next.engine import StageError
 from gpulease.transfer_next.side import Side
 from tests.transfer.child import Child

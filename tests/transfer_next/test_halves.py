@@ -6,7 +6,8 @@ import threading
 import pytest
 
 from gpulease.errors import GPULeaseError
-from gpulease.transfer.api import Place
+from gpulease.transfer_next import resting, survey
+from gpulease.transfer_next.api import Place
 from tests.transfer.pair import CellError, Pair
 
 BY_NEED = {"small_bytes": -1}
@@ -96,15 +97,18 @@ def test_what_is_not_needed_yet_is_absent_and_explained(by_need):
 
 def test_what_stays_is_refused_by_name_and_goes_on_where_it_is(pair):
     pair.gpu("g = (i for i in range(9)); next(g); x = 1")
-    with pytest.raises(GPULeaseError, match=r"^g stayed on the GPU"):
+    with pytest.raises(GPULeaseError, match=r"^g cannot travel .* on the GPU"):
         pair.home("next(g)")
     assert pair.home("x") == 1
     assert [place_of(pair, name) for name in "gx"] == [Place.GPU, Place.BOTH]
     pair.gpu("x = next(g)")
     assert pair.home("x") == 1
     pair.home("h = (i for i in range(9))")
-    with pytest.raises(CellError, match="h stayed in your notebook"):
+    with pytest.raises(GPULeaseError, match=r"^h cannot travel .* in your notebook"):
         pair.gpu("next(h)")
+    pair.home("hs = [h]")
+    with pytest.raises(CellError, match=r"stayed in your notebook"):
+        pair.gpu("next(hs[0])")
     assert pair.home("next(h)") == 0
 
 
@@ -226,3 +230,23 @@ def test_a_class_that_cannot_be_made_there_stays_alone(pair):
     assert pair.home("y, b.made, type(b) is B") == (2, True, True)
     with pytest.raises(GPULeaseError, match=r"^b cannot travel"):
         pair.gpu("b")
+
+
+def test_home_looks_only_at_what_its_cells_may_have_reached(pair, monkeypatch):
+    monkeypatch.setattr(resting, "OBJECTS", -1)
+    looked = set()
+    usual = survey.Survey.pack
+
+    def pack(self, roots, pinned=None):
+        looked.update(roots)
+        return usual(self, roots, pinned)
+
+    pair.home("big = [1]; small = [2]\ndef grow(): big.append(3)")
+    pair.gpu("pass")
+    monkeypatch.setattr(survey.Survey, "pack", pack)
+    for cell, reaches_big in (("small.append(3)", False), ("grow()", True), ("exec('1')", True)):
+        pair.home(cell)
+        looked.clear()
+        pair.gpu("found = [len(big), len(small)]")
+        assert pair.home("found == [len(big), len(small)]")
+        assert ("n:big" in looked) is reaches_big, cell

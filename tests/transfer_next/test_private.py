@@ -9,8 +9,8 @@ import enum
 
 import pytest
 
-from gpulease.transfer.refuse import RefusedError
 from gpulease.transfer_next import private
+from gpulease.transfer_next.refuse import RefusedError
 
 
 class Shape(abc.ABC):

@@ -1,8 +1,11 @@
 """Which large components are not looked at again, and what wakes them."""
 
+import asyncio
+
 import pytest
 
 from gpulease.transfer_next import resting, survey
+from gpulease.transfer_next.reached import Reached
 from tests.transfer_next.test_side import move, run
 
 MAKE = """
@@ -90,3 +93,58 @@ def test_what_came_from_the_other_side_or_is_held_does_not_rest(rested, monkeypa
     home.pack(reached={"gen", "k"})
     run(home, "next(gen)")
     assert ["k"] in [each.names for each in home.pack(reached={"gen"}).components]
+
+
+@pytest.mark.parametrize(
+    ("cells", "found"),
+    [
+        (["a = b", "c.append(1)"], {"a", "b", "c"}),
+        (["a = b", "exec('c = 1')", "d"], None),
+        (["a", ""], None),
+        (["object.__subclasses__()"], None),
+    ],
+)
+def test_what_cells_reach_since_the_last_look(cells, found):
+    reached = Reached(lambda: False)
+    assert reached.take() is None, "what ran before is not known"
+    for each in cells:
+        reached.cell_begins(each)
+    assert reached.take() == found
+    assert reached.take() == set()
+    reached.anything()
+    assert reached.take() is None
+
+
+def test_a_thread_may_have_reached_anything_until_a_look_without_it():
+    running = [True]
+    reached = Reached(lambda: running[0])
+    assert reached.take() is None
+    running.clear()
+    running.append(False)
+    assert reached.take() is None, "it ran after the last look"
+    assert reached.take() == set()
+
+
+CELL = """
+async def cell(reached, task):
+    running = [asyncio.create_task(task())] if task else []
+    reached.take()
+    reached.cell_begins("a = 1")
+    found = reached.take()
+    for each in running:
+        each.cancel()
+    return found
+"""
+
+
+@pytest.mark.parametrize("with_task", [False, True])
+def test_a_task_may_reach_anything(with_task):
+    kernel = {"__name__": "ipykernel.kernelbase", "asyncio": asyncio}
+    exec(CELL, kernel)
+
+    async def forever():
+        await asyncio.Event().wait()
+
+    reached = Reached(lambda: False)
+    found = asyncio.run(kernel["cell"](reached, forever if with_task else None))
+    assert found == (None if with_task else {"a"})

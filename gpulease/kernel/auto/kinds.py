@@ -15,8 +15,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from gpulease.transfer.api import HOSTED
-from gpulease.transfer.looks import is_a
+from gpulease.sides.looks import is_a
+from gpulease.transfer_next.api import HOSTED
 
 #: Libraries that compute on a GPU where there is one; by top-level module.
 FRAMEWORKS = frozenset((

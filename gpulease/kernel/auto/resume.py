@@ -14,8 +14,9 @@ from typing import Any
 
 from gpulease.kernel.auto.effects import Effects
 from gpulease.kernel.auto.kinds import FRAMEWORKS
-from gpulease.transfer.values.side import Hidden
-from gpulease.transfer.values.snapshot import Budget, Snapshot, Snapshots
+from gpulease.kernel.auto.snapshot import Snapshot, Snapshots
+from gpulease.transfer_next.limit import Limit
+from gpulease.transfer_next.roots import Hidden
 
 _SIMPLE = (ast.Expr, ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Delete, ast.Assert)
 #: Bytes that are looked at of what a statement reaches, and of what those of one cell do.
@@ -82,9 +83,9 @@ class Resume:
         return self._go_on(node, result) if self._goes_on else failed
 
     def _look(self, node: ast.stmt) -> Snapshot | None:
-        budget = Budget(given := min(_A_STATEMENT, self._left))
-        found = self._snapshots.take(ast.unparse(node), budget)
-        self._left -= given - budget.left
+        limit = Limit(given := min(_A_STATEMENT, self._left))
+        found = self._snapshots.take(ast.unparse(node), limit)
+        self._left -= given - max(0, limit.left)
         return found
 
     def judge(self) -> str | None:

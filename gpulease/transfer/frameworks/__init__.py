@@ -24,7 +24,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from gpulease.transfer.libraries import library
+from gpulease.sides.libraries import library
 
 from .base import Aside, Framework, Inside, Keeping, Packing, Stage, new, set_attributes, staged
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple, NoReturn
 
 from gpulease.errors import GPULeaseError
-from gpulease.transfer.refuse import RefusedError
+from gpulease.transfer_next.refuse import RefusedError
 
 from .base import Aside, Inside, Packing
 

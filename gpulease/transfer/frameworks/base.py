@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import bisect
 import pickle
-from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from gpulease.transfer.registry import Registry
+from gpulease.transfer_next.attributes import each_set, new, set_attributes
+
+__all__ = ["each_set", "new", "set_attributes"]  # passed on
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -257,27 +259,3 @@ def staged(function: F) -> F:
     """Mark a loading function that gets the ``Stage`` before its pickled arguments."""
     function.gpulease_staged = True  # type: ignore[attr-defined]
     return function
-
-
-def new(cls: type) -> Any:
-    """Return an empty instance."""
-    made_by: Any = cls.__new__
-    return made_by(cls)
-
-
-def set_attributes(obj: Any, state: dict[str, Any]) -> None:
-    """Give an instance its attributes, by none of its own ways."""
-    obj.__dict__.update(state)
-
-
-@contextmanager
-def each_set(objects: Iterable[Any], name: str, value: Any) -> Iterator[None]:
-    """Set an attribute of objects for the body, and put back what it was."""
-    olds = [(obj, getattr(obj, name)) for obj in objects if getattr(obj, name) is not value]
-    for obj, _ in olds:
-        setattr(obj, name, value)
-    try:
-        yield
-    finally:
-        for obj, old in olds:
-            setattr(obj, name, old)

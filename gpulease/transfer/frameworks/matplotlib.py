@@ -13,7 +13,7 @@ from typing import Any
 
 from matplotlib.cbook import CallbackRegistry
 
-from gpulease.transfer import counters
+from gpulease.sides import counters
 
 from .base import Aside, Inside, Packing, new
 

@@ -12,7 +12,7 @@ from typing import Any
 from plotly import graph_objects
 from plotly.basedatatypes import BaseFigure, BasePlotlyType
 
-from gpulease.transfer.refuse import live_kind
+from gpulease.transfer_next.refuse import live_kind
 
 from .base import Aside, Inside, Packing, new
 

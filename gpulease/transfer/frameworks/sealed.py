@@ -17,8 +17,8 @@ from typing import Any, NamedTuple, NoReturn
 import cloudpickle
 
 from gpulease.errors import GPULeaseError
-from gpulease.transfer.libraries import library
-from gpulease.transfer.refuse import RefusedError, refused_kind
+from gpulease.sides.libraries import library
+from gpulease.transfer_next.refuse import RefusedError, refused_kind
 
 from .base import Aside, Inside, Packing, Stage, staged
 

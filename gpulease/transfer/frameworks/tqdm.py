@@ -11,7 +11,7 @@ from tqdm.std import tqdm
 from tqdm.utils import DisableOnWriteError
 
 from gpulease.transfer.frameworks.base import Aside, Inside, Packing, Stage, staged
-from gpulease.transfer.refuse import refused_kind
+from gpulease.transfer_next.refuse import refused_kind
 
 #: Made anew on each side: streams, and functions that hold them.
 _OWN = frozenset({"fp", "sp", "disp"})

@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gpulease.transfer.refuse import RefusedError
 from gpulease.transfer.values.groups import Group, Survey, merge, name_root, names_of
 from gpulease.transfer.values.kinds.units import can_pin
 from gpulease.transfer.values.packing.loans import lent_in, loan_root
@@ -17,6 +16,7 @@ from gpulease.transfer.values.packing.pickling import Packed
 from gpulease.transfer.values.packing.shipment import Item
 from gpulease.transfer.values.pins import may_have_pins, pins_of
 from gpulease.transfer.values.side import Side
+from gpulease.transfer_next.refuse import RefusedError
 
 
 @dataclass

@@ -9,25 +9,25 @@ from __future__ import annotations
 import collections
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gpulease.errors import GPULeaseError
-from gpulease.transfer.api import Note
+from gpulease.sides.names.analysis import Use
+from gpulease.transfer.frameworks import sealed
 from gpulease.transfer.values.given_up import quietly
 from gpulease.transfer.values.groups import names_of
-from gpulease.transfer.values.names.analysis import Use
 from gpulease.transfer.values.packing.ledger import Absent
 from gpulease.transfer.values.packing.loans import lent_in
 from gpulease.transfer.values.packing.shipment import Incoming, Outcome
 from gpulease.transfer.values.side import Side
+from gpulease.transfer_next.api import Note
+from gpulease.transfer_next.peer import Peer
 from gpulease.wire.message import Message
 
 from .held_parts import parts_before
 from .let_go import let_go_notes, part_notes, replaced_notes
-from .messages import sealed_notes
-from .peer import Peer
 from .stale_references import kept_notes
 from .unavailable import Unavailable
 
@@ -168,7 +168,7 @@ class Arrivals:
             for name in names_of(group.roots)
         )
         self.whole.update(dict.fromkeys(names, self.cell))
-        self._notes += sealed_notes(names, side.ns)
+        self._notes += _sealed_notes(names, side.ns)
         return names, not (self.comes_sealed or outcome.lacks)
 
     def confirmed(self, arrival: Arrival) -> bool:
@@ -243,3 +243,13 @@ class Arrivals:
         for table in (self._side.ledger.remote, *staged):
             if name in table:
                 table[name] = replace(table[name], blocker=error.sentence)
+
+
+def _sealed_notes(names: Sequence[str], values: Mapping[str, Any]) -> list[Note]:
+    """Name the values that arrived sealed: they are whole, but cannot be used here."""
+    found = [(name, values.get(name)) for name in names]
+    return [
+        Note("sealed", f"{name}: {sealed.sentence(value)} GPU cells have it whole.", (name,))
+        for name, value in found
+        if type(value) is sealed.Sealed
+    ]

@@ -17,7 +17,7 @@ from typing import Any
 
 from gpulease.channel.keys import Endpoint
 from gpulease.errors import GPULeaseError
-from gpulease.transfer.api import DrainReport, Place, TransferSettings, VariableStatus
+from gpulease.sides.threads import UserThreads
 from gpulease.transfer.values.acknowledgement import acknowledge
 from gpulease.transfer.values.collector import collector_waits
 from gpulease.transfer.values.given_up import quietly
@@ -25,19 +25,19 @@ from gpulease.transfer.values.groups import AbandonedError, name_root, names_of
 from gpulease.transfer.values.kinds import finalizers
 from gpulease.transfer.values.packing.shipment import Incoming, Outcome, Shipment
 from gpulease.transfer.values.side import Hidden, Side
+from gpulease.transfer_next.api import DrainReport, Place, TransferSettings, VariableStatus
+from gpulease.transfer_next.imports import import_ahead
+from gpulease.transfer_next.messages import abandoned, internal
 from gpulease.wire.connection import Wire
 from gpulease.wire.message import Message
 
 from .adrift import gone_names, is_unchanged
 from .expected import NOTHING_NEW, Expected, asked_early
-from .imports import import_ahead
-from .messages import abandoned, internal
 from .park import take_parked, write_parked
 from .planning import Wanted, plan
 from .results import Results
 from .room import explain_no_room
 from .structure import structure_of
-from .threads import UserThreads
 from .touched import near_names, touched_names
 
 log = logging.getLogger(__name__)

@@ -9,17 +9,17 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from gpulease.errors import GPULeaseError
-from gpulease.transfer.api import LAST_ERROR, Place, Progress
+from gpulease.sides.names.analysis import Use
+from gpulease.sides.names.variables import builtin_names
 from gpulease.transfer.values.groups import name_root
-from gpulease.transfer.values.names.analysis import Use
-from gpulease.transfer.values.names.variables import builtin_names
 from gpulease.transfer.values.packing.shipment import Incoming
 from gpulease.transfer.values.side import Side
+from gpulease.transfer_next.api import LAST_ERROR, Place, Progress
+from gpulease.transfer_next.messages import cannot_move, not_taken
+from gpulease.transfer_next.peer import Peer
 from gpulease.wire.message import Message
 
 from .arrivals import Arrival, Arrivals
-from .messages import cannot_move, not_taken
-from .peer import Peer
 from .structure import Structures
 from .unavailable import Unavailable
 

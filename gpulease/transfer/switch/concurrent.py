@@ -17,13 +17,12 @@ import types
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpulease.transfer.libraries import library
-from gpulease.transfer.looks import is_a
+from gpulease.sides.libraries import library
+from gpulease.sides.looks import is_a
+from gpulease.sides.names.analysis import code_use
+from gpulease.sides.threads import stack_of
 from gpulease.transfer.values.groups import ATOMIC
 from gpulease.transfer.values.kinds.units import is_unit
-from gpulease.transfer.values.names.analysis import code_use
-
-from .threads import stack_of
 
 #: Of a thread that was given more objects than these, everything is thought to be read.
 _LIMIT = 200_000

@@ -14,16 +14,16 @@ from enum import Enum
 from typing import Any
 
 from gpulease.errors import GPULeaseError
-from gpulease.transfer.api import Note
-from gpulease.transfer.refuse import RefusedError
+from gpulease.sides.names.analysis import Use
 from gpulease.transfer.values.groups import Survey, merge, name_root, names_of
 from gpulease.transfer.values.kinds.units import apply_content
 from gpulease.transfer.values.landing.staging import Loaded, Staging
-from gpulease.transfer.values.names.analysis import Use
 from gpulease.transfer.values.packing.ledger import Absent, Base
 from gpulease.transfer.values.packing.loans import lent_in
 from gpulease.transfer.values.packing.shipment import Incoming
 from gpulease.transfer.values.side import Side
+from gpulease.transfer_next.api import Note
+from gpulease.transfer_next.refuse import RefusedError
 
 from .concurrent import ConcurrentThreads, Reader, tasks_alive
 

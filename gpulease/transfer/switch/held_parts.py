@@ -11,14 +11,14 @@ import gc
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from gpulease.transfer.libraries import library
-from gpulease.transfer.references import references
+from gpulease.sides.libraries import library
 from gpulease.transfer.values.groups import ATOMIC
 from gpulease.transfer.values.kinds.arrays_in_place import is_array
 from gpulease.transfer.values.kinds.containers import is_container
 from gpulease.transfer.values.kinds.units import can_pin, is_unit, own_space
 from gpulease.transfer.values.landing.transplant import may_last
 from gpulease.transfer.values.pins import is_plain
+from gpulease.transfer_next.references import references
 
 from .stale_references import LIMIT, known_references
 

@@ -14,7 +14,15 @@ from typing import Any
 
 from gpulease.channel.keys import Endpoint, KeyPair
 from gpulease.errors import GPULeaseError
-from gpulease.transfer.api import (
+from gpulease.sides import memory
+from gpulease.sides.names.analysis import Use
+from gpulease.sides.state.process_state import ProcessState
+from gpulease.sides.threads import UserThreads
+from gpulease.transfer.values.given_up import quietly
+from gpulease.transfer.values.groups import names_of
+from gpulease.transfer.values.packing.ledger import Absent
+from gpulease.transfer.values.side import Hidden, Side
+from gpulease.transfer_next.api import (
     DrainReport,
     Note,
     Place,
@@ -23,31 +31,23 @@ from gpulease.transfer.api import (
     TransferSettings,
     VariableStatus,
 )
-from gpulease.transfer.values.given_up import quietly
-from gpulease.transfer.values.groups import names_of
-from gpulease.transfer.values.names.analysis import Use
-from gpulease.transfer.values.packing.ledger import Absent
-from gpulease.transfer.values.side import Hidden, Side
-from gpulease.transfer.values.state.process_state import ProcessState
-from gpulease.transfer.values.stays.stayed import Stayed, let_go
+from gpulease.transfer_next.bare import without_frames
+from gpulease.transfer_next.imports import ImportsAhead
+from gpulease.transfer_next.messages import away_note, thread_notes
+from gpulease.transfer_next.origins import Origins
+from gpulease.transfer_next.peer import Peer
+from gpulease.transfer_next.stayed import Stayed, let_go
 from gpulease.wire.message import Message, Pending
 
-from . import memory
 from .arrivals import Arrivals
-from .bare import without_frames
 from .bringing import Bringing
 from .concurrent import ConcurrentThreads, tasks_alive
 from .expected import NOTHING_NEW
-from .imports import ImportsAhead
 from .large import Large
-from .messages import away_note, thread_notes
 from .module_notes import ModuleNotes
-from .origins import Origins
 from .own_parts import OwnParts
-from .peer import Peer
 from .requests import Requests
 from .sending import Sending
-from .threads import UserThreads
 from .touched import doubtful
 from .unavailable import Unavailable, status_rows
 from .writebehind import WriteBehind
@@ -313,6 +313,9 @@ class HomeSide:
         self._dirty = True
         self.unavailable.conflicts.wrote_beside()
 
+    def ran_there(self) -> None:
+        """Home asks before each of its cells what changed there."""
+
     def commit_pending(self) -> bool:
         """Commit what is staged (main thread, between cells); True if there was something."""
         return self.arrivals.commit_staged()
@@ -369,7 +372,7 @@ class HomeSide:
         """Say why ``name`` is absent, or None when gpulease knows nothing of it."""
         absent = self.side.ledger.remote.get(name)
         if absent is not None and (marked := self._large.marked(absent)) is not absent:
-            return away_note(name, marked)
+            return away_note(name, marked.type_name, marked.size, marked.blocker)
         return self.unavailable.explain(name)
 
     def explain_error(self, error: str) -> str:

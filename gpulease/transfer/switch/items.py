@@ -6,8 +6,7 @@ import types
 from dataclasses import replace
 from typing import Any
 
-from gpulease.transfer.looks import is_a
-from gpulease.transfer.refuse import RefusedError
+from gpulease.sides.looks import is_a
 from gpulease.transfer.values.groups import Check, Group, Survey
 from gpulease.transfer.values.older import read_while_packed
 from gpulease.transfer.values.packing.chunks import runs_to_send
@@ -15,9 +14,9 @@ from gpulease.transfer.values.packing.pickling import Packed
 from gpulease.transfer.values.packing.shipment import Item
 from gpulease.transfer.values.pins import must_stay, pins_of
 from gpulease.transfer.values.side import Side
-from gpulease.transfer.values.stays.stayed import type_name
-
-from .messages import cannot_move
+from gpulease.transfer_next.messages import cannot_move
+from gpulease.transfer_next.refuse import RefusedError
+from gpulease.transfer_next.stayed import type_name
 
 _IN_USE = (
     "it is in use on the GPU by what cannot travel (a generator or a thread, say), and it cannot "

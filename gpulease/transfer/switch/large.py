@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from gpulease.transfer.api import Note
-from gpulease.transfer.refuse import LASTING
 from gpulease.transfer.values.packing.ledger import Absent
+from gpulease.transfer_next.api import Note
+from gpulease.transfer_next.refuse import LASTING
 
 
 class Room(NamedTuple):

@@ -10,11 +10,11 @@ import gc
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from gpulease.transfer.api import Note
+from gpulease.sides.names.analysis import Use
 from gpulease.transfer.values.groups import name_root
 from gpulease.transfer.values.kinds.units import can_pin
-from gpulease.transfer.values.names.analysis import Use
 from gpulease.transfer.values.side import Side
+from gpulease.transfer_next.api import Note
 
 from .held_parts import held_parts
 from .stale_references import NOBODY, borrowed_of, called, held, holder, may_be_held

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from gpulease.transfer.refuse import RefusedError
 from gpulease.transfer.values.groups import Check, Group, Survey, merge
 from gpulease.transfer.values.packing.ledger import Base
 from gpulease.transfer.values.packing.pickling import Packed
 from gpulease.transfer.values.pins import is_newly_held, is_unknown_there, refuse_kept
 from gpulease.transfer.values.side import Side
-
-from .messages import cannot_move
+from gpulease.transfer_next.messages import cannot_move
+from gpulease.transfer_next.refuse import RefusedError
 
 #: What an object costs beside a byte, to look at the cheap first.
 _AN_OBJECT = 100

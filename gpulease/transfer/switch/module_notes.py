@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gpulease.transfer.api import Note, Place
-from gpulease.transfer.values.names.analysis import cell_use
+from gpulease.sides.names.analysis import cell_use
 from gpulease.transfer.values.side import Side
+from gpulease.transfer_next.api import Note, Place
+from gpulease.transfer_next.messages import module_note
 
-from .messages import module_note
 from .own_parts import packages_of
 
 #: Every cell reads these without a name.

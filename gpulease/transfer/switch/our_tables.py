@@ -13,10 +13,10 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from gpulease.transfer.looks import is_a
-from gpulease.transfer.references import references
+from gpulease.sides.looks import is_a
 from gpulease.transfer.registry import Registry
 from gpulease.transfer.values.groups import ATOMIC
+from gpulease.transfer_next.references import references
 
 #: Of more objects than these nobody counts who refers to them.
 _LIMIT = 20_000

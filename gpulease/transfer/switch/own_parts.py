@@ -11,9 +11,9 @@ from dataclasses import replace
 from types import FunctionType, ModuleType
 from typing import Any
 
-from gpulease.transfer.looks import ask
-from gpulease.transfer.values.names.analysis import Use, cell_use, code_use
-from gpulease.transfer.values.names.module_use import module_use
+from gpulease.sides.looks import ask
+from gpulease.sides.names.analysis import Use, cell_use, code_use
+from gpulease.sides.names.module_use import module_use
 from gpulease.transfer.values.side import Side
 
 

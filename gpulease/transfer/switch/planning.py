@@ -15,13 +15,13 @@ from gpulease.transfer.values.groups import Check, Group, Survey, names_of
 from gpulease.transfer.values.packing.shipment import Shipment
 from gpulease.transfer.values.side import Side
 from gpulease.transfer.values.waves import order_of
+from gpulease.transfer_next.messages import cannot_move
 
 from .adrift import Adrift, find_adrift, gone_names
 from .bulk import names_in_use, note_bulk, say_left, survey_without_bulk
 from .closing import close, leave_unneeded
 from .items import item_of
 from .looking import Look, look_at_rest, tell_of_holders, verify
-from .messages import cannot_move
 
 
 @dataclass

@@ -10,12 +10,12 @@ import time
 from collections.abc import Sequence
 
 from gpulease.errors import GPULeaseError
-from gpulease.transfer.api import DrainReport, Place, SwitchReport, VariableStatus
 from gpulease.transfer.values.side import Side
+from gpulease.transfer_next.api import DrainReport, Place, SwitchReport, VariableStatus
+from gpulease.transfer_next.peer import Peer
 
 from .arrivals import Arrivals
 from .bringing import Bringing
-from .peer import Peer
 from .unavailable import Unavailable
 from .writebehind import WriteBehind
 

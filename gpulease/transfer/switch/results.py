@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from gpulease.sides.last_error import last_error
-from gpulease.transfer.api import LAST_ERROR
 from gpulease.transfer.values.packing.shipment import Shipment
 from gpulease.transfer.values.side import Side
+from gpulease.transfer_next.api import LAST_ERROR
 
 from .planning import Wanted, plan
 

@@ -10,17 +10,17 @@ import time
 from collections.abc import Callable
 
 from gpulease.errors import GPULeaseError
-from gpulease.transfer.api import Note, Place, Progress, SwitchReport
+from gpulease.sides.names.analysis import Use
+from gpulease.sides.names.variables import builtin_names
 from gpulease.transfer.values.acknowledgement import acknowledge, unknown
 from gpulease.transfer.values.groups import name_root, names_of
-from gpulease.transfer.values.names.analysis import Use
-from gpulease.transfer.values.names.variables import builtin_names
 from gpulease.transfer.values.packing.shipment import Outcome, Shipment
 from gpulease.transfer.values.side import Side
+from gpulease.transfer_next.api import Note, Place, Progress, SwitchReport
+from gpulease.transfer_next.messages import cannot_move, not_taken, still_loading
+from gpulease.transfer_next.peer import Peer
 from gpulease.wire.message import Message, Pending
 
-from .messages import cannot_move, not_taken, still_loading
-from .peer import Peer
 from .planning import Wanted, plan
 
 #: How often a shipment is planned anew: the receiver may lack a unit it was thought to have.

@@ -17,15 +17,15 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gpulease.sides import last_error
-from gpulease.transfer.api import Note
-from gpulease.transfer.libraries import library
-from gpulease.transfer.looks import is_a
-from gpulease.transfer.references import references
+from gpulease.sides.caches import LRU_CACHE
+from gpulease.sides.libraries import library
+from gpulease.sides.looks import is_a
 from gpulease.transfer.registry import Registry
 from gpulease.transfer.values.groups import ATOMIC
-from gpulease.transfer.values.kinds.caches import LRU_CACHE
-from gpulease.transfer.values.kinds.faces import show_the_same
 from gpulease.transfer.values.kinds.imported import Imported
+from gpulease.transfer_next.api import Note
+from gpulease.transfer_next.faces import show_the_same
+from gpulease.transfer_next.references import references
 
 from .our_tables import references_of_ours
 from .shown import own_results

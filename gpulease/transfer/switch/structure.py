@@ -10,16 +10,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpulease.errors import GPULeaseError
-from gpulease.transfer.refuse import RefusedError
 from gpulease.transfer.values.groups import Check, merge, name_root
 from gpulease.transfer.values.kinds.units import can_pin
 from gpulease.transfer.values.landing.staging import Staging
 from gpulease.transfer.values.packing.pickling import Packed
 from gpulease.transfer.values.packing.shipment import Incoming, Item, Shipment
 from gpulease.transfer.values.side import Side
-
-from .messages import cannot_move
-from .peer import Peer
+from gpulease.transfer_next.messages import cannot_move
+from gpulease.transfer_next.peer import Peer
+from gpulease.transfer_next.refuse import RefusedError
 
 
 def structure_of(side: Side, name: str, check: Check) -> Shipment:

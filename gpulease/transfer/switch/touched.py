@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from gpulease.sides.names.analysis import Use
 from gpulease.transfer.values.groups import Check, Survey, name_root
-from gpulease.transfer.values.names.analysis import Use
 from gpulease.transfer.values.side import Side
 
 

@@ -13,21 +13,21 @@ from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
 from gpulease.errors import GPULeaseError
-from gpulease.transfer.api import Note, Place, VariableStatus
+from gpulease.sides.looks import is_a
+from gpulease.sides.names.analysis import Use
+from gpulease.sides.names.variables import is_user_name
 from gpulease.transfer.frameworks import sealed
-from gpulease.transfer.looks import is_a
 from gpulease.transfer.values.groups import counted_with, name_root
 from gpulease.transfer.values.kinds.units import is_unit
-from gpulease.transfer.values.names.analysis import Use
-from gpulease.transfer.values.names.variables import is_user_name
 from gpulease.transfer.values.packing.ledger import Absent
 from gpulease.transfer.values.packing.shipment import Incoming, Outcome
 from gpulease.transfer.values.side import Side
-from gpulease.transfer.values.stays.stayed import type_name
+from gpulease.transfer_next.api import Note, Place, VariableStatus
+from gpulease.transfer_next.messages import Lost, away_note, loss_notes, not_recovered, stayed_note
+from gpulease.transfer_next.stayed import type_name
 
 from .concurrent import ConcurrentThreads
 from .conflicts import Conflicts
-from .messages import Lost, away_note, loss_notes, not_recovered, stayed_note
 
 
 class Unavailable:
@@ -257,7 +257,9 @@ class Unavailable:
         if lost is not None:
             return lost.note(name, older=name in self.aside)
         absent = side.ledger.remote.get(name)
-        return away_note(name, absent) if absent is not None else None
+        if absent is None:
+            return None
+        return away_note(name, absent.type_name, absent.size, absent.blocker)
 
 
 def _is_imported(value: Any) -> bool:

@@ -13,10 +13,10 @@ import time
 from collections import Counter
 
 from gpulease.errors import GPULeaseError
+from gpulease.transfer_next.peer import Peer
 from gpulease.wire.message import Message, Pending
 
 from .arrivals import Arrivals
-from .peer import Peer
 
 #: Seconds after a cell before everything is looked at, at least and at most.
 _PAUSE = 0.05

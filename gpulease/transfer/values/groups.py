@@ -21,6 +21,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpulease.transfer.registry import is_oid
+from gpulease.transfer_next.engine import AbandonedError
+
+__all__ = ["AbandonedError"]  # passed on
 
 _BUILTINS = frozenset(dir(builtins))
 #: Types without identity or parts: equal is as good as same (contract: numbers, strings).
@@ -45,10 +48,6 @@ def are_atomic(some: Any) -> bool:
 
 #: Called every millisecond or so of a long look; raises AbandonedError to end it.
 Check = Callable[[], None]
-
-
-class AbandonedError(Exception):
-    """A pass was given up because user code began to run."""
 
 
 def name_root(name: str) -> str:

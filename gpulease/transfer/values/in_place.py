@@ -12,11 +12,12 @@ import itertools
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from gpulease.transfer.arrays import buffer_owner, byte_bounds, shared_by
+from gpulease.transfer.arrays import buffer_owner, shared_by
 from gpulease.transfer.registry import Registry
 from gpulease.transfer.values.kinds.array_reduction import whole_of
 from gpulease.transfer.values.kinds.arrays_in_place import is_array
 from gpulease.transfer.values.kinds.units import can_pin, own_space
+from gpulease.transfer_next.addresses import byte_bounds
 
 if TYPE_CHECKING:
     from .groups import Group

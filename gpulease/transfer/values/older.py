@@ -9,10 +9,11 @@ from __future__ import annotations
 import types
 from collections.abc import Callable, Collection, Sequence
 
+from gpulease.sides.names.analysis import code_use
+
 from .groups import Group, Survey, names_of
 from .kinds.units import is_unit
 from .landing.staging import Arrived, LoadError
-from .names.analysis import code_use
 
 _PACKED_BY = ("__reduce__", "__reduce_ex__", "__getstate__", "__getnewargs__", "__getnewargs_ex__")
 _OLDER = (

@@ -12,23 +12,23 @@ from collections import Counter
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
+from gpulease.sides.libraries import library
 from gpulease.transfer import frameworks
 from gpulease.transfer.arrays import buffer_owner
 from gpulease.transfer.frameworks import sealed
-from gpulease.transfer.libraries import library
-from gpulease.transfer.references import references
-from gpulease.transfer.refuse import RefusedError
 from gpulease.transfer.registry import is_oid
 from gpulease.transfer.values.kinds import finalizers
 from gpulease.transfer.values.kinds.arrays_in_place import is_array
 from gpulease.transfer.values.kinds.containers import is_container
-from gpulease.transfer.values.kinds.faces import is_row
 from gpulease.transfer.values.kinds.scalars import is_scalar
 from gpulease.transfer.values.kinds.units import is_plain_instance
 from gpulease.transfer.values.packing.pickling import Packed
+from gpulease.transfer_next import path
+from gpulease.transfer_next.faces import is_row
+from gpulease.transfer_next.references import references
+from gpulease.transfer_next.refuse import RefusedError
 
 from .in_place import PLAIN, Places, spaces_of
-from .names import path
 from .stays import leaves
 
 if TYPE_CHECKING:

@@ -13,16 +13,15 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
+from gpulease.sides.looks import is_a
+from gpulease.sides.names.analysis import SUBCLASSES
+from gpulease.sides.names.variables import user_names
+from gpulease.sides.state.process_state import ProcessState
 from gpulease.sides.undisturbed import undisturbed
-from gpulease.transfer.api import Place, TransferSettings
-from gpulease.transfer.looks import is_a
-from gpulease.transfer.refuse import RefusedError
 from gpulease.transfer.registry import Registry
 from gpulease.transfer.values.kinds.units import UnitBook, is_unit
 from gpulease.transfer.values.landing.commit import commit
 from gpulease.transfer.values.landing.staging import LoadError, Staging
-from gpulease.transfer.values.names.analysis import SUBCLASSES
-from gpulease.transfer.values.names.variables import user_names
 from gpulease.transfer.values.packing.chunks import complete
 from gpulease.transfer.values.packing.kept import Kept
 from gpulease.transfer.values.packing.ledger import Absent, Base, Ledger
@@ -30,9 +29,10 @@ from gpulease.transfer.values.packing.loans import Lent, Loans
 from gpulease.transfer.values.packing.pickling import Alike, Packed, Packer
 from gpulease.transfer.values.packing.shipment import Incoming, Outcome
 from gpulease.transfer.values.state.own_objects import OwnObjects
-from gpulease.transfer.values.state.process_state import ProcessState
-from gpulease.transfer.values.stays.stayed import type_name
 from gpulease.transfer.values.walks.walk import Walk
+from gpulease.transfer_next.api import Place, TransferSettings
+from gpulease.transfer_next.refuse import RefusedError
+from gpulease.transfer_next.stayed import type_name
 
 from . import given_up
 from .collector import collector_waits

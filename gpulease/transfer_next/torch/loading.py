@@ -14,12 +14,11 @@ from typing import Any
 
 import torch
 
-from gpulease.transfer.frameworks.base import each_set
-from gpulease.transfer.frameworks.torch import devices
-from gpulease.transfer.frameworks.unsaid import unsaid
-from gpulease.transfer.values.names import path
-from gpulease.transfer.values.names.variables import user_names
-from gpulease.transfer_next import rebuild
+from gpulease.sides.names.variables import user_names
+from gpulease.transfer_next import path, rebuild
+from gpulease.transfer_next.attributes import each_set
+from gpulease.transfer_next.torch import devices
+from gpulease.transfer_next.unsaid import unsaid
 
 from . import sharing
 from .commit import Plan, flat, set_grad, write

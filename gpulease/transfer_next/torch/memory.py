@@ -13,10 +13,10 @@ from typing import Any
 
 import torch
 
-from gpulease.transfer.arrays import byte_bounds
-from gpulease.transfer.frameworks.torch import devices
-from gpulease.transfer.libraries import library
-from gpulease.transfer.refuse import RefusedError
+from gpulease.sides.libraries import library
+from gpulease.transfer_next.addresses import byte_bounds
+from gpulease.transfer_next.refuse import RefusedError
+from gpulease.transfer_next.torch import devices
 
 from . import loading, sharing
 from .graphs import Reached

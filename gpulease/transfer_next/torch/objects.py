@@ -8,13 +8,13 @@ import torch
 from torch.nn.utils import parametrize
 from torch.utils.hooks import RemovableHandle
 
-from gpulease.transfer.frameworks.base import new, set_attributes
-from gpulease.transfer.frameworks.torch import loaders, scripts
-from gpulease.transfer.frameworks.torch.objects import _optimizer_state, set_optimizer
-from gpulease.transfer.refuse import RefusedError
 from gpulease.transfer_next import rebuild
+from gpulease.transfer_next.attributes import new, set_attributes
+from gpulease.transfer_next.refuse import RefusedError
+from gpulease.transfer_next.torch import loaders, scripts
 
 from . import loading
+from .optimizers import optimizer_state, set_optimizer
 
 _SCALING = "a GradScaler before its update() (call that in the cell that calls its step())"
 
@@ -56,7 +56,7 @@ def script(_pickler: Any, obj: Any) -> Any:
 
 def optimizer(_pickler: Any, obj: Any) -> Any:
     """Reduce an optimiser to its attributes, without what a scheduler put around ``step``."""
-    return new, (type(obj),), _optimizer_state(obj), None, None, set_optimizer
+    return new, (type(obj),), optimizer_state(obj), None, None, set_optimizer
 
 
 def scaler(pickler: Any, obj: Any) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.utils.hooks import RemovableHandle
 
-from gpulease.transfer.values.state.seeds import Seeds
+from gpulease.sides.state.seeds import Seeds
 from gpulease.transfer_next.state import Row
 
 _seeds = Seeds()

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from gpulease.transfer.refuse import RefusedError
+from gpulease.transfer_next.refuse import RefusedError
 
 from . import loading, memory
 from .commit import content

@@ -11,9 +11,9 @@ import importlib.util
 from functools import cache
 from typing import Any
 
+from gpulease.sides.libraries import library
 from gpulease.transfer.frameworks.base import Stage, staged
-from gpulease.transfer.libraries import library
-from gpulease.transfer.refuse import RefusedError
+from gpulease.transfer_next.refuse import RefusedError
 
 _SHARED = "memory that another array shows, too (a copy() of one of them travels)"
 

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from gpulease.transfer.arrays import byte_bounds, order_of
+from gpulease.transfer.arrays import order_of
 from gpulease.transfer.frameworks.base import Aside, Inside, Packing, Stage
+from gpulease.transfer_next.addresses import byte_bounds
 
 from . import array, refuse_shared
 

@@ -7,9 +7,10 @@ from typing import Any
 import torch
 
 from gpulease.transfer.frameworks.base import Aside, Inside, Packing, Stage
-from gpulease.transfer.refuse import RefusedError
+from gpulease.transfer_next.refuse import RefusedError
+from gpulease.transfer_next.torch import devices
 
-from . import commit, devices, faces, generators, graphs, memories, objects
+from . import commit, faces, generators, graphs, memories, objects
 
 _NODE = "a node of a computation graph (the graph stays where it was made)"
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from gpulease.transfer.frameworks.base import Inside, Packing
-from gpulease.transfer.refuse import RefusedError
+from gpulease.transfer_next.refuse import RefusedError
 
 from . import away, graphs, loading, versions
 from .memories import is_away, is_plain, memory_of, seen, shown_by, span, split_plain

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 
 from gpulease.transfer.frameworks.base import Packing
-from gpulease.transfer.refuse import RefusedError
+from gpulease.transfer_next.refuse import RefusedError
 
 from . import loading, memories
 

@@ -16,9 +16,10 @@ from typing import Any
 import torch
 
 from gpulease.transfer.frameworks.base import Stage, each_set, staged
-from gpulease.transfer.frameworks.unsaid import unsaid
+from gpulease.transfer_next.torch import devices
+from gpulease.transfer_next.unsaid import unsaid
 
-from . import devices, versions
+from . import versions
 
 _META = torch.device("meta")
 _BYTES: Any = torch.UntypedStorage

@@ -11,12 +11,14 @@ from typing import Any
 
 import torch
 
-from gpulease.transfer.arrays import Storage, byte_bounds
+from gpulease.transfer.arrays import Storage
 from gpulease.transfer.frameworks import away
 from gpulease.transfer.frameworks.base import Packing
-from gpulease.transfer.refuse import RefusedError
+from gpulease.transfer_next.addresses import byte_bounds
+from gpulease.transfer_next.refuse import RefusedError
+from gpulease.transfer_next.torch import devices
 
-from . import devices, loading, versions
+from . import loading, versions
 
 #: Smaller storages travel inside the pickle, as bytes.
 _SMALL = 64 * 2**10

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import types
-import weakref
 from typing import Any
 
 import torch
@@ -12,9 +10,9 @@ from torch.utils.data import DataLoader
 from torch.utils.hooks import RemovableHandle
 
 from gpulease.transfer.frameworks import base
-from gpulease.transfer.refuse import RefusedError
-
-from . import loaders, scripts
+from gpulease.transfer_next.refuse import RefusedError
+from gpulease.transfer_next.torch import loaders, scripts
+from gpulease.transfer_next.torch.optimizers import optimizer_state, set_optimizer
 
 _LIMITS = (torch.finfo, torch.iinfo)
 _KINDS = (
@@ -38,7 +36,7 @@ def claims(kind: type) -> bool:
 def inside(obj: Any) -> base.Inside:
     """Return what such an object reaches."""
     if isinstance(obj, torch.optim.Optimizer):
-        return base.Inside(list(_optimizer_state(obj)[0].values()))
+        return base.Inside(list(optimizer_state(obj)[0].values()))
     if isinstance(obj, DataLoader):
         return base.Inside(list(loaders.state(obj).values()))
     if isinstance(obj, RemovableHandle):
@@ -53,7 +51,7 @@ def inside(obj: Any) -> base.Inside:
 def reduce(obj: Any) -> Any:
     """Return the reduction of such an object."""
     if isinstance(obj, torch.optim.Optimizer):
-        return base.new, (type(obj),), _optimizer_state(obj), None, None, set_optimizer
+        return base.new, (type(obj),), optimizer_state(obj), None, None, set_optimizer
     if isinstance(obj, RemovableHandle):
         return NotImplemented
     if isinstance(obj, torch.jit.ScriptModule):
@@ -70,42 +68,3 @@ def _is_parametrized(kind: type) -> bool:
     # Its own __getstate__ only refuses: torch.nn.utils.parametrize, _inject_new_class.
     own: Any = kind.__dict__.get("__getstate__")
     return bool(getattr(own, "__module__", "") == parametrize.__name__)
-
-
-# A scheduler wraps the optimiser's ``step`` in a function that refers to it weakly
-# (torch.optim.lr_scheduler, patch_track_step_called).  An optimiser's own __getstate__ leaves that
-# wrapper and every hook out.
-
-
-def _optimizer_state(obj: torch.optim.Optimizer) -> tuple[dict[str, Any], bool]:
-    state = dict(obj.__dict__)
-    wrapped = getattr(state.get("step"), "_wrapped_by_lr_sched", False)
-    if wrapped:
-        del state["step"]
-    return state, bool(wrapped)
-
-
-def set_optimizer(obj: torch.optim.Optimizer, state: tuple[dict[str, Any], bool]) -> None:
-    """Give an optimiser its attributes, and a scheduler's wrapper where it had one."""
-    attributes, wrapped = state
-    obj.__dict__.update(attributes)
-    if "_optimizer_step_pre_hooks" in attributes:  # a wrapper of another one has none of its own
-        obj._patch_step_function()  # as its own __setstate__ does
-    if wrapped:
-        obj.step = _wrapped_step(obj)
-
-
-def _wrapped_step(obj: torch.optim.Optimizer) -> Any:
-    optimizer = weakref.ref(obj)
-    step: Any = type(obj).step
-
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        found: Any = optimizer()
-        found._opt_called = True  # what the scheduler's wrapper does
-        return types.MethodType(step, found)(*args, **kwargs)
-
-    wrapper.__dict__.update(step.__dict__)
-    wrapper.__name__, wrapper.__qualname__ = step.__name__, step.__qualname__
-    wrapper.__module__, wrapper.__doc__ = step.__module__, step.__doc__
-    wrapper.__dict__["_wrapped_by_lr_sched"] = True
-    return wrapper

@@ -13,11 +13,12 @@ import sys
 from collections.abc import Collection
 from typing import Any, Protocol
 
+from gpulease.sides.libraries import library
 from gpulease.transfer.arrays import SharedMemory, address_of, buffer_owner
-from gpulease.transfer.libraries import library
-from gpulease.transfer.refuse import RefusedError
+from gpulease.transfer_next import faces
+from gpulease.transfer_next.refuse import RefusedError
 
-from . import faces, tokens
+from . import tokens
 
 _BYTES_IO = type(io.BytesIO().getbuffer().obj)
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from gpulease.sides.libraries import library
 from gpulease.transfer.arrays import order_of
-from gpulease.transfer.frameworks.unsaid import unsaid
-from gpulease.transfer.libraries import library
-from gpulease.transfer.references import references
+from gpulease.transfer_next.references import references
+from gpulease.transfer_next.unsaid import unsaid
 
 from .containers import fill_dict, slots_of
 

@@ -16,8 +16,7 @@ from typing import Any
 
 from gpulease.transfer import frameworks
 from gpulease.transfer.values import given_up
-
-from . import registered_with
+from gpulease.transfer_next import registered_with
 
 _LEFT_OUT = frozenset({"__dict__", "__weakref__", "__slots__", "__slotnames__",
                        "__annotate_func__"})  # fmt: skip

@@ -12,7 +12,7 @@ import enum
 from collections.abc import Callable
 from typing import Any
 
-from gpulease.transfer.refuse import RefusedError
+from gpulease.transfer_next.refuse import RefusedError
 
 from . import classes
 

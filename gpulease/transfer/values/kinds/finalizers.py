@@ -13,8 +13,8 @@ import secrets
 import weakref
 from typing import Any
 
-from gpulease.transfer.references import references
 from gpulease.transfer.values import given_up
+from gpulease.transfer_next.references import references
 
 KIND = weakref.finalize
 _call: Any = KIND.__call__

@@ -20,10 +20,10 @@ import zoneinfo
 from collections.abc import Callable
 from typing import Any
 
-from gpulease.transfer.libraries import library, whole_library
-from gpulease.transfer.values.stays import process_objects
+from gpulease.sides import process_objects
+from gpulease.sides.caches import LRU_CACHE
+from gpulease.sides.libraries import library, whole_library
 
-from .caches import LRU_CACHE
 from .units import is_unit
 
 Rule = Callable[[Any], bool]

@@ -19,7 +19,7 @@ import random
 import types
 from typing import Any
 
-from gpulease.transfer.values.module_files import module_digest
+from gpulease.sides.module_files import module_digest
 
 from . import tokens
 from .units import is_interpreters, is_unit, own_space

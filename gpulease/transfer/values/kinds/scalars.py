@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 
-from gpulease.transfer.libraries import library
+from gpulease.sides.libraries import library
 
 from .units import is_unit
 

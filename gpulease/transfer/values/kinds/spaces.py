@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from itertools import chain
 from typing import Any
 
-from gpulease.transfer.refuse import RefusedError
+from gpulease.transfer_next.refuse import RefusedError
 
 from . import containers
 

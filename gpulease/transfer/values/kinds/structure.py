@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from gpulease.sides.libraries import library
 from gpulease.transfer.frameworks import away
-from gpulease.transfer.libraries import library
+from gpulease.transfer_next import faces
 
-from . import faces
 from .array_reduction import Memory
 
 

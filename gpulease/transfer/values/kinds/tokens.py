@@ -6,13 +6,12 @@ staging puts its own methods in their place, so that a pickle means nothing with
 
 from __future__ import annotations
 
-import functools
 import importlib
 import operator
 from typing import Any
 
-from . import cloudpickle_names
-from .hashing import buffer_digest
+from gpulease.transfer_next import cloudpickle_names
+from gpulease.transfer_next.hashing import buffer_digest
 
 
 def unit(oid: str) -> Any:
@@ -150,60 +149,6 @@ def view_of_objects(
     return numpy.lib.stride_tricks.as_strided(rest, shape, strides, writeable=writeable)
 
 
-def row(memory: Any, dtype: Any, kind: Any) -> Any:
-    """Return a row of a structured array over its memory."""
-    import numpy
-
-    return numpy.ndarray((), numpy.dtype((kind, dtype)), buffer=memory)[()]
-
-
-def image(memory: Any, mode: str, size: tuple[int, int], info: Any, palette: Any) -> Any:
-    """Return an image over pixels that an array shows, too."""
-    from PIL import Image
-
-    out = Image.frombuffer(mode, size, memory, "raw", mode, 0, 1)
-    out.info = info
-    if palette is not None:
-        out.putpalette(palette)
-        out.readonly = 1
-    return out
-
-
-def series_over(memory: Any, dtype: Any, name: str, kind: Any) -> Any:
-    """Make a series of polars over the memory of an array; raises ValueError where it copies."""
-    made = kind(name, memory.view(dtype))
-    at = made.to_numpy(allow_copy=False).__array_interface__["data"][0]
-    if at != memory.__array_interface__["data"][0]:
-        raise ValueError("polars copied the array that a series was made over")
-    return made
-
-
-def arrow_buffer(memory: Any) -> Any:
-    """Return a buffer of Arrow's over memory that an array shows, too."""
-    return importlib.import_module("pyarrow").py_buffer(memory)
-
-
-def references() -> Any:
-    """Return pandas' own note of who shares a block, for nobody yet."""
-    from pandas._libs.internals import BlockValuesRefs
-
-    return BlockValuesRefs()
-
-
-def referring(maker: Any, args: tuple[Any, ...], references_: Any) -> Any:
-    """Return a pandas block or index that is copied on write beside those of the same note."""
-    made = maker(*args)
-    if references_ is None:
-        return made
-    if hasattr(made, "mgr_locs"):
-        made.refs = references_
-        references_.add_reference(made)
-    else:
-        made._references = references_  # noqa: SLF001 - pandas has no other way
-        references_.add_index_reference(made)
-    return made
-
-
 def shell() -> Any:
     """Return what ``get_ipython()`` gives here."""
     return importlib.import_module("IPython").get_ipython()
@@ -225,18 +170,6 @@ def member(cls: Any, name: str) -> Any:
 def combination(cls: Any, value: Any) -> Any:
     """Return the unnamed combination of flags with this value."""
     return cls(value)
-
-
-def dict_view(mapping: dict[Any, Any], method: str) -> Any:
-    """Return the live view ``keys``, ``values`` or ``items`` of a dictionary."""
-    return getattr(mapping, method)()
-
-
-def cached_property(function: Any, name: str | None) -> Any:
-    """Return a cached property (its lock, where it has one, is new)."""
-    made: Any = functools.cached_property(function)
-    made.attrname = name
-    return made
 
 
 def instance(cls: type) -> Any:

@@ -15,15 +15,16 @@ import weakref
 from contextlib import suppress
 from typing import Any
 
-from gpulease.transfer.looks import is_a
-from gpulease.transfer.refuse import RefusedError, is_dead
+from gpulease.sides.looks import is_a
+from gpulease.sides.module_files import module_digest
+from gpulease.sides.names.analysis import code_use
 from gpulease.transfer.registry import GLOBALS_SLOT, Registry
-from gpulease.transfer.values.module_files import module_digest
-from gpulease.transfer.values.names.analysis import code_use
-from gpulease.transfer.values.stays import leaves, locks, stayed
-from gpulease.transfer.values.stays.files import is_closed_file
+from gpulease.transfer.values.stays import leaves
+from gpulease.transfer_next import cloudpickle_names, locks, stayed
+from gpulease.transfer_next.files import is_closed_file
+from gpulease.transfer_next.refuse import RefusedError, is_dead
 
-from . import arrays_in_place, classes, cloudpickle_names, containers, enums, finalizers
+from . import arrays_in_place, classes, containers, enums, finalizers
 from .containers import fill_dict
 
 _EMPTY = object()

@@ -19,18 +19,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from gpulease.sides.hushed import hushed
+from gpulease.sides.module_files import is_alike
 from gpulease.transfer import frameworks
 from gpulease.transfer.frameworks.base import Stage
 from gpulease.transfer.frameworks.sealed import Culprit
 from gpulease.transfer.registry import GLOBALS_SLOT, Registry
 from gpulease.transfer.values import given_up
-from gpulease.transfer.values.hushed import hushed
 from gpulease.transfer.values.kinds import arrays_in_place, classes, constants, containers, enums
 from gpulease.transfer.values.kinds.units import apply_content
-from gpulease.transfer.values.module_files import is_alike
 from gpulease.transfer.values.names.culprit import find_culprit
 from gpulease.transfer.values.state.own_objects import OwnObjects
-from gpulease.transfer.values.stays import locks, stayed
+from gpulease.transfer_next import locks, stayed
 
 
 @dataclass

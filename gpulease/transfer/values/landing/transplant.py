@@ -13,12 +13,11 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from gpulease.sides import caches
+from gpulease.sides.libraries import library
 from gpulease.transfer import frameworks
-from gpulease.transfer.libraries import library
-from gpulease.transfer.references import references
 from gpulease.transfer.registry import Registry
 from gpulease.transfer.values.groups import ATOMIC
-from gpulease.transfer.values.kinds import caches
 from gpulease.transfer.values.kinds.containers import (
     content_of,
     fill_dict,
@@ -27,6 +26,7 @@ from gpulease.transfer.values.kinds.containers import (
     solid_base,
 )
 from gpulease.transfer.values.kinds.spaces import can_be_given
+from gpulease.transfer_next.references import references
 
 
 def lasting_ids(names: Mapping[str, Any], known: Registry) -> dict[str, str]:

@@ -11,12 +11,12 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from gpulease.transfer.refuse import RefusedError
+from gpulease.sides.hushed import hushed
 from gpulease.transfer.values.groups import AbandonedError
-from gpulease.transfer.values.hushed import hushed
-from gpulease.transfer.values.names import path
 from gpulease.transfer.values.names.deep import LEVELS, is_too_deep, with_room
 from gpulease.transfer.values.stays import leaves
+from gpulease.transfer_next import path
+from gpulease.transfer_next.refuse import RefusedError
 
 _TOO_DEEP = (
     f"nested too deeply to travel (more than {LEVELS:,} levels; a chain of objects that refer to "

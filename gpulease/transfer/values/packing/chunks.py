@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpulease.transfer.values.groups import names_of
-from gpulease.transfer.values.kinds.hashing import CHUNK, chunk_digests, split
 from gpulease.transfer.values.landing.staging import Arrived
+from gpulease.transfer_next.hashing import CHUNK, chunk_digests, split
 from gpulease.wire.memory import fresh
 
 from .pickling import Packed

@@ -16,7 +16,6 @@ from functools import partial
 from typing import Any
 
 from gpulease.transfer import frameworks
-from gpulease.transfer.references import references
 from gpulease.transfer.registry import Registry
 from gpulease.transfer.values.groups import (
     ATOMIC,
@@ -27,6 +26,7 @@ from gpulease.transfer.values.groups import (
     unit_root,
 )
 from gpulease.transfer.values.kinds.imported import Imported
+from gpulease.transfer_next.references import references
 
 from .ledger import Base, Ledger
 

@@ -10,12 +10,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpulease.transfer.api import TransferSettings
 from gpulease.transfer.frameworks.sealed import Culprit
 from gpulease.transfer.registry import Registry
 from gpulease.transfer.values.groups import Group, name_root
-from gpulease.transfer.values.kinds.hashing import split
 from gpulease.transfer.values.walks.trace import Trace
+from gpulease.transfer_next.api import TransferSettings
+from gpulease.transfer_next.hashing import split
 
 from .pickling import Packed, with_versions
 

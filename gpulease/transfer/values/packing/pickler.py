@@ -20,25 +20,24 @@ from typing import Any
 
 import cloudpickle
 
+from gpulease.sides import caches
+from gpulease.sides.libraries import library
+from gpulease.sides.module_files import module_digest
+from gpulease.sides.state.stateful import is_stateful
 from gpulease.transfer import frameworks
 from gpulease.transfer.arrays import SharedMemory, Storage
 from gpulease.transfer.frameworks import sealed
 from gpulease.transfer.frameworks.base import Packing
-from gpulease.transfer.libraries import library
-from gpulease.transfer.refuse import RefusedError, is_running_shell, refused_kind
 from gpulease.transfer.registry import Registry
 from gpulease.transfer.values.groups import Check
 from gpulease.transfer.values.kinds import (
     array_reduction,
-    caches,
-    cloudpickle_names,
     constants,
     containers,
     imported,
     spaces,
     structure,
     tokens,
-    unpickled,
     weak,
 )
 from gpulease.transfer.values.kinds.reductions import (
@@ -55,10 +54,11 @@ from gpulease.transfer.values.kinds.units import (
     is_plain_instance,
     is_unit,
 )
-from gpulease.transfer.values.module_files import module_digest
-from gpulease.transfer.values.state.stateful import is_stateful
-from gpulease.transfer.values.stays import files, leaves, locks
-from gpulease.transfer.values.stays.stayed import Stayed
+from gpulease.transfer.values.stays import leaves
+from gpulease.transfer_next import cloudpickle_names, files, locks, unpickled
+from gpulease.transfer_next.refuse import RefusedError, is_running_shell, refused_kind
+from gpulease.transfer_next.stayed import Stayed
+from gpulease.transfer_next.weak import PROXIES
 
 _CONTAINERS = (list, dict, set, collections.deque)
 
@@ -204,7 +204,7 @@ class GroupPickler(cloudpickle.Pickler):  # type: ignore[misc]
             return self._leaf(obj, "something of the other side")
         if obj is Stayed:  # `type` cannot be answered as `isinstance` is
             raise RefusedError("the type of what stands for something of the other side")
-        if type(obj) in weak.PROXIES:  # it says of itself that it is what it refers to
+        if type(obj) in PROXIES:  # it says of itself that it is what it refers to
             return weak.reduce(obj, self._is_held)
         if id(obj) in self._of_modules and (oid := self._of_module(obj)) is not None:
             return tokens.unit, (oid,)

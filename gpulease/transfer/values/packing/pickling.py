@@ -14,19 +14,19 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from gpulease.sides.looks import unseen
 from gpulease.transfer import frameworks
 from gpulease.transfer.arrays import shared_by
 from gpulease.transfer.frameworks import sealed
-from gpulease.transfer.looks import unseen
-from gpulease.transfer.refuse import RefusedError
 from gpulease.transfer.registry import Registry
 from gpulease.transfer.values.groups import AbandonedError, Check, Group
 from gpulease.transfer.values.kinds import constants, shared_arrays, spaces
-from gpulease.transfer.values.kinds.hashing import chunk_digests, combine, of_chunks
 from gpulease.transfer.values.kinds.units import UnitBook, is_plain_instance
 from gpulease.transfer.values.landing.transplant import lasting_ids
 from gpulease.transfer.values.stays import leaves
 from gpulease.transfer.values.walks.trace import Trace, trace
+from gpulease.transfer_next.hashing import chunk_digests, combine, of_chunks
+from gpulease.transfer_next.refuse import RefusedError
 
 from .attempt import attempt
 from .pickler import Context, GroupPickler, ShellPickler, Sink

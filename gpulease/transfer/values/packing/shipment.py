@@ -13,8 +13,8 @@ from typing import Any
 
 from gpulease.transfer.frameworks.sealed import Culprit
 from gpulease.transfer.values.groups import names_of
-from gpulease.transfer.values.kinds.hashing import CHUNK, DIGEST, split
 from gpulease.transfer.values.landing.staging import Arrived
+from gpulease.transfer_next.hashing import CHUNK, DIGEST, split
 
 from .chunks import Partial, Run, sent_bytes
 from .ledger import Absent

@@ -14,15 +14,14 @@ from contextlib import suppress
 from types import ModuleType
 from typing import Any
 
+from gpulease.sides.hushed import import_quietly
+from gpulease.sides.state.bindings import Bindings, Times, full_name
+from gpulease.sides.state.deep_marks import has_state
+from gpulease.sides.state.module_data import owners
+from gpulease.sides.state.named_modules import attributes_of
+from gpulease.sides.state.own_modules import OwnModules
+from gpulease.sides.state.stateful import is_stateful
 from gpulease.transfer.registry import OF_MODULES, Registry
-from gpulease.transfer.values.hushed import import_quietly
-
-from .bindings import Bindings, Times, full_name
-from .deep_marks import has_state
-from .module_data import owners
-from .named_modules import attributes_of
-from .own_modules import OwnModules
-from .stateful import is_stateful
 
 
 class OwnObjects:

@@ -9,9 +9,9 @@ import threading
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from gpulease.transfer.arrays import byte_bounds
 from gpulease.transfer.registry import Registry
 from gpulease.transfer.values.groups import Group, Held, names_of
+from gpulease.transfer_next.addresses import byte_bounds
 
 from .overlaps import Overlaps
 from .reach import Reach, reach

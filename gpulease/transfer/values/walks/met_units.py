@@ -10,12 +10,13 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+from gpulease.sides.names.analysis import code_use
 from gpulease.transfer.registry import Registry
 from gpulease.transfer.values.groups import Group, unit_root
 from gpulease.transfer.values.kinds.units import UnitBook, is_unit
-from gpulease.transfer.values.names.analysis import code_use
-from gpulease.transfer.values.stays import leaves, locks
-from gpulease.transfer.values.stays.stayed import Stayed, class_of, leaf_of
+from gpulease.transfer.values.stays import leaves
+from gpulease.transfer_next import locks
+from gpulease.transfer_next.stayed import Stayed, class_of, leaf_of
 
 from .joining import NEED
 

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpulease.transfer.arrays import buffer_owner, byte_bounds, is_owner, root_of, span_of
+from gpulease.transfer.arrays import buffer_owner, is_owner, root_of, span_of
 from gpulease.transfer.values.groups import Group
+from gpulease.transfer_next.addresses import byte_bounds
 
 #: First and one past the last address, the root, and the array where it is a library's own (of
 #: what does not travel there is no root, but its array, if any).

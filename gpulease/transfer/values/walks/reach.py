@@ -15,17 +15,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from gpulease.sides.libraries import library
+from gpulease.sides.names.analysis import code_use
 from gpulease.transfer import frameworks
-from gpulease.transfer.libraries import library
-from gpulease.transfer.refuse import SET_AND_DICT_ITERATORS, live_kind
 from gpulease.transfer.registry import Registry
 from gpulease.transfer.values.groups import ATOMIC, unit_root
-from gpulease.transfer.values.kinds.faces import is_row
 from gpulease.transfer.values.kinds.scalars import is_scalar
 from gpulease.transfer.values.kinds.units import is_unit
-from gpulease.transfer.values.names.analysis import code_use
 from gpulease.transfer.values.stays import leaves
-from gpulease.transfer.values.stays.stayed import Stayed, leaf_of
+from gpulease.transfer_next.faces import is_row
+from gpulease.transfer_next.refuse import SET_AND_DICT_ITERATORS, live_kind
+from gpulease.transfer_next.stayed import Stayed, leaf_of
 
 #: Of what leads to more objects everything may be read.
 LIMIT = 20_000

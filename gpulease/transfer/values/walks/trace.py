@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 import xxhash
 
-from gpulease.transfer.libraries import library
-from gpulease.transfer.looks import is_a
-from gpulease.transfer.refuse import is_dead
+from gpulease.sides.libraries import library
+from gpulease.sides.looks import is_a
 from gpulease.transfer.values.kinds import weak
 from gpulease.transfer.values.kinds.containers import is_container
-from gpulease.transfer.values.kinds.hashing import buffer_digest
 from gpulease.transfer.values.kinds.units import is_plain_instance, own_space
+from gpulease.transfer_next.hashing import buffer_digest
+from gpulease.transfer_next.refuse import is_dead
 
 if TYPE_CHECKING:
     from gpulease.transfer.values.groups import Group

@@ -14,11 +14,10 @@ import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from gpulease.sides.libraries import library
+from gpulease.sides.looks import unseen
 from gpulease.transfer import frameworks
 from gpulease.transfer.arrays import HOLDERS, buffer_owner
-from gpulease.transfer.libraries import library
-from gpulease.transfer.looks import unseen
-from gpulease.transfer.refuse import live_kind
 from gpulease.transfer.registry import Registry
 from gpulease.transfer.values import given_up
 from gpulease.transfer.values.groups import (
@@ -30,11 +29,14 @@ from gpulease.transfer.values.groups import (
     are_atomic,
     name_root,
 )
-from gpulease.transfer.values.kinds import faces, weak
+from gpulease.transfer.values.kinds import weak
 from gpulease.transfer.values.kinds.array_reduction import whole_of
 from gpulease.transfer.values.kinds.imported import ALIAS, Imported, parts_of_alias
 from gpulease.transfer.values.kinds.units import UnitBook, is_unit, makes_its_space, own_space
-from gpulease.transfer.values.stays import leaves, locks
+from gpulease.transfer.values.stays import leaves
+from gpulease.transfer_next import faces, locks
+from gpulease.transfer_next.refuse import live_kind
+from gpulease.transfer_next.weak import REFERENCES
 
 from .joining import Joined
 from .leaf_groups import LeafGroups
@@ -320,7 +322,7 @@ class Walk:
 
     def _weak(self, root: str, part: Group, obj: Any) -> list[Any]:
         """Enter a container of weak references (one has no identity); return what it holds."""
-        if type(obj) not in weak.REFERENCES and not self._entered(root, part, [obj]):
+        if type(obj) not in REFERENCES and not self._entered(root, part, [obj]):
             return []
         held, referents = weak.strong(obj), weak.referents(obj)
         self._keep.append((held, referents))

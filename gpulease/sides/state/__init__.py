@@ -1,0 +1,1 @@
+"""State of the process that cells share beside their variables."""
