@@ -11,10 +11,10 @@ import pytest
 
 from gpulease.channel.keys import Endpoint, KeyPair
 from gpulease.companion.parking import Parking
-from gpulease.transfer.switch.home import HomeSide
-from gpulease.transfer.switch.park import read_parked
+from gpulease.transfer_next.choice import home_side
 from tests.companion.parts import Cells, closing, leased
 from tests.helpers import process_is_gone, wait_for_async
+from tests.transfer.engines import parked_names
 
 pytestmark = pytest.mark.processes
 
@@ -35,10 +35,6 @@ while True:
 """
 
 
-def _parked(file):
-    return {root for group in read_parked(str(file)).groups for root in group.roots}
-
-
 def _endpoint(opened):
     return Endpoint(opened["wire_address"], opened["wire_key"])
 
@@ -48,7 +44,7 @@ def test_a_write_behind_with_no_cell_is_not_use():
         async with leased() as (service, _lease, home):
             opened = (await home.open("k1"))["ok"]
             values: dict[str, object] = {}
-            side = HomeSide(values)
+            side = home_side(values)
             side.connect(_endpoint(opened), KeyPair(home.wire_public, home.wire_secret.decode()))
             try:
                 with closing(Cells(opened["connection"], home)) as cells:
@@ -94,8 +90,7 @@ def test_a_gone_server_leaves_parked_values_that_the_next_companion_reads(tmp_pa
         async with leased(park_dir=str(park)) as (_, _lease, home):
             opened = (await home.open("k1"))["ok"]
             assert opened["parked"] == str(file)
-            roots = [root for group in read_parked(str(file)).groups for root in group.roots]
-            assert "n:x" in roots
+            assert "x" in parked_names(file)
 
     asyncio.run(test())
 
@@ -124,8 +119,8 @@ def test_a_value_that_cannot_be_parked_in_time_does_not_hold_up_the_end(tmp_path
             with closing(Cells(opened["connection"], home)) as cells:
                 await cells.ready()
                 await cells.run(
-                    "import time\n"
-                    "class Slow:\n"
+                    "import datetime, time\n"
+                    "class Slow(datetime.tzinfo):\n"  # of compiled code: it is asked
                     "    def __reduce__(self):\n"
                     "        time.sleep(600)\n"
                     "x = Slow()"
@@ -250,8 +245,7 @@ def test_a_cell_that_ignores_its_interrupt_is_killed_after_its_grace_and_what_it
                 assert process_is_gone(opened["pid"])
                 said = service.of_type("drained")[0]
                 assert (said["result"], said["parked"], said["blockers"]) == ("parked", 3, [])
-            roots = _parked(Parking(str(tmp_path), "ada").file("k1"))
-            assert {"n:done", "n:path"} <= roots
+            assert {"done", "path"} <= parked_names(Parking(str(tmp_path), "ada").file("k1"))
 
     asyncio.run(test())
 
