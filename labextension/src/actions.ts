@@ -126,12 +126,12 @@ export class Actions {
     const answer = await showDialog({
       title: trans.__('A cell is running'),
       body: trans.__(
-        'Your variables come back to the notebook when it has ended. Interrupt it now?'
+        'Your variables are copied back to the notebook when it has finished. Interrupt it now?'
       ),
       buttons: [
         Dialog.cancelButton({ label: trans.__('Cancel') }),
-        Dialog.okButton({ label: trans.__('Return when it has ended') }),
-        Dialog.warnButton({ label: trans.__('Interrupt and return') })
+        Dialog.okButton({ label: trans.__('Release when it has finished') }),
+        Dialog.warnButton({ label: trans.__('Interrupt and release') })
       ],
       defaultButton: 0
     });
@@ -151,7 +151,7 @@ export class Actions {
       body: refused,
       buttons: [
         Dialog.cancelButton({ label: trans.__('Keep the GPU') }),
-        Dialog.warnButton({ label: trans.__('Return it and lose them') })
+        Dialog.warnButton({ label: trans.__('Release it and lose them') })
       ],
       defaultButton: 0
     });

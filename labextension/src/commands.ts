@@ -65,7 +65,7 @@ function addLeaseCommands(app: JupyterFrontEnd, actions: Actions): void {
       const free = actions.lease()?.upgrade;
       return free
         ? trans.__('Move to %1', better(free, trans))
-        : trans.__('Move to what was asked for');
+        : trans.__('Move to what you requested');
     },
     isVisible: () => Boolean(actions.lease()?.upgrade),
     execute: () => actions.upgrade()
@@ -85,7 +85,7 @@ function addLeaseCommands(app: JupyterFrontEnd, actions: Actions): void {
     label: () =>
       ['queued', 'starting'].includes(actions.lease()?.state ?? '')
         ? trans.__('Cancel the request')
-        : trans.__('Return GPU'),
+        : trans.__('Release GPU'),
     isEnabled: () => actions.lease() !== null && actions.lease()?.state !== 'draining',
     execute: () => actions.giveBack()
   });

@@ -96,7 +96,7 @@ export class Notifier {
       callback: () => void this.actions.upgrade(lease)
     };
     const text = trans.__(
-      'What you asked for is free now: %1. Your variables come along.',
+      'What you requested is available now: %1. Your variables move with it.',
       better(lease.upgrade!, trans)
     );
     this.say(lease, 'info', text, false, [move]);
@@ -119,7 +119,7 @@ export class Notifier {
       callback: () => void this.actions.keep(lease)
     };
     const giveBack = {
-      label: trans.__('Return'),
+      label: trans.__('Release'),
       callback: () => void this.actions.giveBack(lease)
     };
     const actions = lease.keep.allowed ? [keep, giveBack] : [giveBack];

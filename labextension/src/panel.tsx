@@ -10,7 +10,7 @@ import { Cells } from './cells';
 import type { INotebooks } from './notebooks';
 import { Past } from './past';
 import { Sparkline } from './sparkline';
-import { hour } from './time';
+import { hour, roughly } from './time';
 import { Reservations } from './reservations';
 import { better } from './wishes';
 import type { ILease, IProject, IReservation } from './wire';
@@ -146,17 +146,9 @@ function LeaseSection({ actions }: { actions: Actions }): JSX.Element {
         <span className="gpulease-dot" aria-hidden="true" />
         {lease === null ? trans.__('No GPU') : gpuName(lease, leases.classes, trans)}
       </h3>
-      {!leases.up && (
-        <p role="status">
-          {trans.__('The lease service does not answer; trying again.')}
-        </p>
-      )}
+      {!leases.up && <p role="status">{trans.__('Connection lost. Reconnecting…')}</p>}
       {lease === null ? (
-        <p>
-          {trans.__(
-            'A GPU comes to this notebook when you ask for one or run a %%%%gpu cell.'
-          )}
-        </p>
+        <p>{trans.__('Request a GPU, or run a %%%%gpu cell.')}</p>
       ) : (
         <LeaseFacts lease={lease} now={now} trans={trans} />
       )}
@@ -183,7 +175,11 @@ function LeaseSection({ actions }: { actions: Actions }): JSX.Element {
         )}
         {lease?.keep.allowed && (
           <Action
-            text={trans.__('Keep')}
+            text={trans.__(
+              'Keep for %1 (%2 left)',
+              roughly(lease.keep.seconds),
+              lease.keep.left
+            )}
             accent={lease.state === 'warned'}
             act={() => actions.keep()}
           />
@@ -193,7 +189,7 @@ function LeaseSection({ actions }: { actions: Actions }): JSX.Element {
             text={
               lease.state === 'queued' || lease.state === 'starting'
                 ? trans.__('Cancel the request')
-                : trans.__('Return GPU')
+                : trans.__('Release GPU')
             }
             act={() => actions.giveBack()}
           />
@@ -247,7 +243,7 @@ function LeaseFacts(props: {
         )}
         {lease.utilisation !== null && (
           <Fact
-            name={trans.__('In use')}
+            name={trans.__('GPU use')}
             value={<Sparkline lease={lease} now={now} trans={trans} />}
           />
         )}
@@ -269,7 +265,7 @@ function LeaseFacts(props: {
         )}
         {typeof lease.busy_share === 'number' && (
           <Fact
-            name={trans.__('Busy so far')}
+            name={trans.__('In use')}
             value={trans.__('%1% of the time', Math.round(lease.busy_share * 100))}
           />
         )}
@@ -387,7 +383,7 @@ function Permission({ trans }: { trans: TranslationBundle }): JSX.Element | null
   return (
     <section>
       <p className="gpulease-quiet">
-        {trans.__('Be told by the browser too, while this tab is hidden:')}
+        {trans.__('Get browser notifications while this tab is hidden:')}
       </p>
       <div className="gpulease-actions">
         <Action

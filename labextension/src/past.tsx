@@ -20,7 +20,7 @@ export function Past(props: {
   const found = own.length ? own : props.found;
   return (
     <section>
-      <h3>{own.length ? trans.__('Earlier in this notebook') : trans.__('Earlier')}</h3>
+      <h3>{own.length ? trans.__('History of this notebook') : trans.__('History')}</h3>
       {found.length === 0 && (
         <p className="gpulease-quiet">{trans.__('Nothing yet.')}</p>
       )}

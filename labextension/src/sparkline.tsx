@@ -29,7 +29,7 @@ export function Sparkline(props: {
         <line x1={0} x2={WIDTH} y1={HEIGHT - 0.5} y2={HEIGHT - 0.5} />
         <polyline points={line} />
       </svg>
-      <span className="gpulease-use">{trans.__('%1 %', use)}</span>
+      <span className="gpulease-use">{trans.__('%1%', use)}</span>
     </>
   );
 }

@@ -45,7 +45,7 @@ export class StatusItem extends ReactWidget {
         >
           <span className="gpulease-dot" aria-hidden="true" />
           <span className="gpulease-status-text">
-            {leases.up ? said.text : trans.__('%1 (connecting)', said.text)}
+            {leases.up ? said.text : trans.__('%1 (reconnecting)', said.text)}
           </span>
           {lease !== null && lease.utilisation !== null && (
             <Sparkline lease={lease} now={leases.now()} trans={trans} />

@@ -13,7 +13,7 @@ export function clock(seconds: number): string {
 /** `40 s`, `12 min`, `7 h 5 min`, `2 d 3 h`. */
 export function roughly(seconds: number): string {
   const whole = Math.max(0, Math.round(seconds));
-  if (whole < 120) {
+  if (whole < 120 && whole !== 60) {
     return `${whole} s`;
   }
   const minutes = Math.round(whole / 60);

@@ -67,7 +67,7 @@ export class GPUButton extends ReactWidget {
           onClick={event => this.pressed(event.currentTarget)}
         >
           <span className="gpulease-dot" aria-hidden="true" />
-          <span className="gpulease-button-text">{said.text}</span>
+          <span className="gpulease-button-text">{said.brief ?? said.text}</span>
         </button>
         <button
           type="button"

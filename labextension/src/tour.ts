@@ -20,7 +20,7 @@ function steps(trans: TranslationBundle): IStep[] {
     {
       place: '.gpulease-button',
       text: trans.__(
-        'One click gets a GPU for this notebook. The button then says where you are: the queue, the time left, a warning.'
+        'One click requests a GPU for this notebook. The button then shows your place in the queue, the time left, and warnings.'
       )
     },
     {
@@ -32,13 +32,13 @@ function steps(trans: TranslationBundle): IStep[] {
     {
       place: '.gpulease-status-item',
       text: trans.__(
-        'A GPU that nobody uses is released after a warning, for others wait. Your variables stay in the notebook, and the next GPU cell gets a GPU again.'
+        'An idle GPU is released after a warning, so that others can use it. Your variables stay in the notebook, and the next GPU cell gets a GPU again.'
       )
     },
     {
       place: '[data-id="gpulease-panel"], .gpulease-panel',
       text: trans.__(
-        'The panel has everything else: where each variable is, what keeps it there, and what was before.'
+        'The panel shows the rest: where each variable is, why it stays there, and the history.'
       )
     }
   ];

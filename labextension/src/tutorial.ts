@@ -39,23 +39,21 @@ function notebook(trans: TranslationBundle): object {
   const cells = [
     text(
       trans.__(
-        '# A GPU in this notebook\n\nThis notebook runs without a GPU. A GPU comes when you ask for one, and leaves when you do not use it. Your variables stay. Run the cells one after the other with Shift+Enter.'
+        '# A GPU in this notebook\n\nThis notebook runs without a GPU. It gets one when you request it. An idle GPU is released; your variables stay. Run the cells one after the other with Shift+Enter.'
       )
     ),
     code('import random\n\nnumbers = [random.random() for _ in range(5)]\nnumbers'),
     text(
       trans.__(
-        'The next cell begins with `%%%%gpu`: it asks for a GPU by itself, waits for it, and runs there. It reads and changes the same variables.'
+        'The next cell begins with `%%%%gpu`: it requests a GPU, waits for it, and runs there. It reads and changes the same variables.'
       )
     ),
     code('%%gpu\nnumbers.append(sum(numbers))\nprint("ran on the GPU")'),
-    text(
-      trans.__('Here the cell runs in your notebook again, and the change is there:')
-    ),
+    text(trans.__('This cell runs in your notebook again and sees the change:')),
     code('numbers'),
     text(
       trans.__(
-        '`%gpu` tells where the GPU and your variables are; the panel on the right shows the same. Return the GPU when you are done, so that others can have it; otherwise it is released after a while without use.'
+        '`%gpu` shows where the GPU and your variables are, as the panel on the right does. Release the GPU when you are done, so that others can have it; otherwise it is released when it has been idle for a while.'
       )
     ),
     code('%gpu'),

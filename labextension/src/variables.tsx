@@ -27,7 +27,7 @@ function wayOut(row: IRow, trans: TranslationBundle): string {
       row.name
     );
   }
-  return row.place === 'lost' ? trans.__('Run the cell that makes it again.') : '';
+  return row.place === 'lost' ? trans.__('Run the cell again that creates it.') : '';
 }
 
 export function Variables(props: {

@@ -26,13 +26,7 @@ export class Why extends ReactWidget {
     const { trans } = this;
     const [lease, now] = [this.lease(), this.leases.now()];
     if (lease === null) {
-      return (
-        <p>
-          {trans.__(
-            'You have no GPU. A GPU comes to this notebook when you ask for one.'
-          )}
-        </p>
-      );
+      return <p>{trans.__('You have no GPU. Request one, or run a %%%%gpu cell.')}</p>;
     }
     const next = ending(lease, now, trans);
     return (

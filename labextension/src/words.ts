@@ -16,6 +16,8 @@ export type Level = 'none' | 'waiting' | 'good' | 'urgent';
 export interface IShort {
   text: string;
   level: Level;
+  /** The same without the GPU's name, where a button has no room for both. */
+  brief?: string;
 }
 
 /** How much of its GPUs' memory a lease holds, `null` where nobody knows; a card's GB are GiB. */
@@ -78,10 +80,15 @@ export function short(
       if (left === null) {
         return { text: name, level: 'good' };
       }
-      const idle = lease.ends_by === 'idle_warning';
-      const text = idle
-        ? words.__('%1 · idle warning in %2', name, clock(left))
-        : words.__('%1 · %2 left', name, roughly(inHours(left)));
+      if (lease.ends_by === 'idle_warning') {
+        const text = words.__('%1 · idle warning in %2', name, clock(left));
+        return {
+          text,
+          level: 'good',
+          brief: words.__('Idle warning in %1', clock(left))
+        };
+      }
+      const text = words.__('%1 · %2 left', name, roughly(inHours(left)));
       return { text, level: 'good' };
     }
   }

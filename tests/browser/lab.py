@@ -27,7 +27,7 @@ BUTTON = ".gpulease-button-main"
 URGENT = ".gpulease-button.gpulease-urgent"
 PANEL = ".gpulease-panel"
 WARNING = ".Toastify__toast >> text=Your GPU is idle and will be released"
-HELD = "/left|idle warning in/"  # what the button says of a GPU that one has
+HELD = "/left|Idle warning in/"  # what the button says of a GPU that one has
 OPEN_PANEL = f"{PANEL} h3:visible"
 #: JupyterLab rejects a promise so in the second tab of a workspace, and takes another name.
 #: Notebook 7 looks for a command and a schema that it has not loaded.
@@ -120,7 +120,7 @@ def choose(page: Any, item: str) -> None:
 
 
 def give_back(page: Any) -> None:
-    choose(page, "Return GPU")
+    choose(page, "Release GPU")
     shown(page, "Request GPU")
 
 

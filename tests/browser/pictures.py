@@ -6,6 +6,7 @@ a page that follows the browser's theme is taken in the dark one too; JupyterLab
 for it and shows nothing meanwhile, and has a dark picture by its own setting.
 """
 
+import io
 import os
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,10 @@ class Pictures:
             page.screenshot(path=self._path(f"{name}-dark"), animations="disabled")
             page.emulate_media(color_scheme="light")
 
+    def film(self, name: str) -> "Film":
+        """Return an animated picture to be taken step by step."""
+        return Film(self._folder / f"{name}.gif")
+
     def _path(self, name: str) -> Path:
         return self._folder / f"{name}.png"
 
@@ -44,3 +49,36 @@ class Pictures:
         with Image.open(self._path(name)) as picture:
             small = picture.convert("RGB").quantize(colors=128)
         small.save(self._path(name), optimize=True)
+
+
+#: A line over the page that says what a step of a film shows.
+CAPTION = """text => {
+  const line = document.body.appendChild(document.createElement('p'));
+  line.id = 'caption';
+  line.textContent = text;
+  Object.assign(line.style, {position: 'fixed', zIndex: 99999, bottom: '34px', left: '44px',
+    margin: 0, padding: '10px 20px', borderRadius: '8px', background: '#1f2937', color: '#fff',
+    font: '600 18px sans-serif', whiteSpace: 'nowrap'});
+}"""
+
+
+class Film:
+    """An animated picture of what a test does, each step with a line of text."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._steps: list[Image.Image] = []
+
+    def take(self, page: Any, text: str) -> None:
+        """Add what the tab shows now."""
+        page.evaluate(CAPTION, text)
+        picture = page.screenshot(animations="disabled")
+        page.evaluate("document.getElementById('caption').remove()")
+        with Image.open(io.BytesIO(picture)) as step:
+            self._steps.append(step.convert("RGB").quantize(colors=64))
+
+    def keep(self, seconds: float) -> None:
+        """Write all of it, so long in all."""
+        first, *others = self._steps
+        each = 1000 * seconds / len(self._steps)
+        first.save(self._path, save_all=True, append_images=others, duration=each, loop=0)

@@ -91,8 +91,10 @@ def test_the_students_whole_path(
     student: Student, pictures: Pictures, assert_accessible: Callable[..., None]
 ) -> None:
     demo, page, lab = student.demo, student.page, student.lab
+    film = pictures.film("lab")
     page.wait_for_selector(f"{STATUS} >> text=1 of 1 available")
     pictures.take(page, "lab-none")
+    film.take(page, "A notebook without a GPU. A click requests one.")
     in_a_thread(somebody_holds(demo))
     page.wait_for_selector(f"{STATUS} >> text=0 of 1 available")
     page.click(BUTTON)
@@ -103,10 +105,13 @@ def test_the_students_whole_path(
     page.click(STATUS)
     page.wait_for_selector(OPEN_PANEL)
     pictures.take(page, "lab-queued")
+    film.take(page, "All GPUs are in use: you are next in the queue.")
     in_a_thread(return_all(demo, "student2"))
 
     # It comes by itself, and a cell with a bar and a plot runs on it.
     shown(page, HELD)
+    text = page.locator(f"{BUTTON} .gpulease-button-text")
+    assert text.evaluate("text => text.scrollWidth <= text.clientWidth"), "the time is cut off"
     assert "away True" in lab.run(1)
     cell = page.locator(".jp-Notebook .jp-Cell >> nth=1")
     assert cell.locator("img").count() == 1
@@ -122,6 +127,7 @@ def test_the_students_whole_path(
     assert found == sorted(found)
     assert {"values", "home"} <= set(found)
     pictures.take(page, "lab-active")
+    film.take(page, "A %%gpu cell runs on the GPU, with the variables of the notebook.")
     page.emulate_media(color_scheme="dark")
     page.wait_for_selector("body[data-jp-theme-light=false]", state="attached")
     pictures.take(page, "lab-active-dark")
@@ -141,6 +147,7 @@ def test_the_students_whole_path(
     wait_for(lambda: "released" not in page.title(), 30, "Lab's own title")
     page.wait_for_selector(WARNING)
     pictures.take(page, "lab-warned")
+    film.take(page, "When it is idle, a warning comes first: you can keep it.")
     page.click(".Toastify__toast button >> text=Keep")
     shown(page, HELD)
     page.wait_for_selector(WARNING, state="detached")
@@ -161,9 +168,13 @@ def test_the_students_whole_path(
     )
     shown(page, "Request GPU")
     pictures.take(page, "lab-reclaimed")
+    film.take(page, "The idle GPU is released: others can use it now.")
     demo.time_outs(**LATE)
     assert "home True [1, 2, 0, 1, 2, 0, 1, 2]" in lab.run(2)
+    film.take(page, "The notebook keeps running on the CPU, with everything still there.")
     assert "away True" in lab.run(1)
+    film.take(page, "The next %%gpu cell gets a GPU again.")
+    film.keep(seconds=20)
 
     # What was marked is marked after a reload, and the panel is where it was.
     page.keyboard.press("Control+s")
@@ -329,7 +340,7 @@ def test_use_memory_and_what_is_free_of_the_wish_are_shown(student: Student) -> 
         page.click(f"{PANEL}:visible >> text=/Move to 2 . A100 80 GB/")
     assert asked.value.method == "POST"
     # It is said without a look into the panel, and a click there or in the menu takes it.
-    toast = page.locator(".Toastify__toast:has-text('What you asked for is free now')")
+    toast = page.locator(".Toastify__toast:has-text('What you requested is available now')")
     assert "2 \N{MULTIPLICATION SIGN} A100 80 GB" in toast.inner_text()
     with page.expect_request(lambda sent: "leases/lease-1/upgrade" in sent.url):
         choose(page, "Move to 2")
@@ -353,7 +364,7 @@ def test_a_lab_in_german_has_the_services_sentences_in_german(
     assert "seven" not in vars(student)
     student.seven.wait_for_selector(BUTTON)
     german.wait_for_selector(f"{PANEL}:visible >> text={sentence}")
-    german.wait_for_selector(f"{PANEL}:visible >> text=GPU zurückgeben")
+    german.wait_for_selector(f"{PANEL}:visible >> text=GPU freigeben")
     give_back(page)
 
 
@@ -394,7 +405,7 @@ def test_notebook_7_has_button_marks_and_panel_too(student: Student) -> None:
     cell.locator(".jp-OutputArea-output", has_text="on the GPU").wait_for(timeout=LONG)
     cell.locator(".gpulease-mark").click(timeout=LONG)  # opens the panel
     page.wait_for_selector(OPEN_PANEL)
-    page.wait_for_selector(f"{PANEL} >> text=Return GPU")
+    page.wait_for_selector(f"{PANEL} >> text=Release GPU")
     give_back(page)
 
 
@@ -413,7 +424,7 @@ def test_the_tour_leads_from_place_to_place_and_the_launcher_to_the_tutorial(
     page.keyboard.press("Control+Shift+C")
     page.locator(".lm-CommandPalette-input:visible").fill("GPU tour")
     page.click(".lm-CommandPalette-item:has-text('GPU tour')")
-    for words in ("One click gets a GPU", "Cells that begin with %%gpu", "after a warning"):
+    for words in ("One click requests a GPU", "Cells that begin with %%gpu", "after a warning"):
         page.wait_for_selector(f".gpulease-tour >> text={words}")
         place = page.locator(".gpulease-tour").bounding_box()
         assert 0 <= place["x"] <= 1100 - place["width"]
