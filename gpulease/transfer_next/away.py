@@ -19,7 +19,7 @@ from gpulease.sides.threads import UserThreads
 from gpulease.wire.connection import Wire
 from gpulease.wire.message import Message
 
-from . import parking, shipping
+from . import parking, room, shipping, ways
 from .api import (
     LAST_ERROR,
     DrainReport,
@@ -112,9 +112,11 @@ class AwaySide:
                 del kept[old]
         kept[count] = result
 
-    def explain_error(self, error: BaseException) -> str:  # noqa: ARG002
-        """Say nothing: which variables have the device's memory is not known here yet."""
-        return ""
+    def explain_error(self, error: BaseException) -> str:
+        """Say which variables have the device's memory, where there is no room left."""
+        ways.open_rooms()
+        ns = self.side.ns
+        return room.explain({name: ns[name] for name in self.side.names() if name in ns}, error)
 
     def thread_ids(self) -> frozenset[int]:
         """Return native ids of the transfer's own threads."""

@@ -10,6 +10,7 @@ import importlib
 import logging
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from gpulease.sides.libraries import whole_library
@@ -43,6 +44,19 @@ arrays: list[Reduce] = []
 #: Called with what a survey met and all its objects, once it is packed; return the ids of those
 #: that are reduced in another way from now on.
 after_packing: list[Callable[[Any, Iterator[Any]], set[int]]] = []
+
+
+@dataclass(frozen=True)
+class Device:
+    """A library's devices, for a message where one is full."""
+
+    #: Returns the bytes in use, where an error says that there is no room; else None.
+    used: Callable[[BaseException], int | None]
+    #: Returns the bytes that an object itself has there, by address.
+    use_of: Callable[[Any], dict[int, int]]
+
+
+devices: list[Device] = []
 
 
 def enter(

@@ -622,14 +622,15 @@ def test_what_blocked_a_drain_is_looked_at_again_when_it_shall_park(
     assert "gave stuck was lost with the companion" in kernel.run("stuck").error
 
 
-#: Values that take seconds to be read, and nothing else: of a base of compiled code they are
-#: asked how.
+#: Values that take seconds to be read, and are too large to be copied back unasked: of a base of
+#: compiled code they are asked how.
 SLOW = """
 import datetime, time
 class Slow(datetime.tzinfo):
+    def __init__(self, *_): pass
     def __reduce__(self):
         time.sleep(4)
-        return Slow, ()
+        return Slow, (bytes(17 << 20),)
 """
 
 

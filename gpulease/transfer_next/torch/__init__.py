@@ -8,7 +8,7 @@ from torch.utils.hooks import RemovableHandle
 
 from gpulease.transfer_next import state, ways
 
-from . import memory, objects, process, tensors
+from . import devices, memory, objects, process, tensors
 
 ways.enter(
     {
@@ -34,4 +34,5 @@ ways.enter(
 )  # fmt: skip
 ways.arrays.append(memory.reduce_array)
 ways.after_packing.append(memory.look)
+ways.devices.append(ways.Device(devices.total_use, devices.use_of))
 state.enter(process.ROWS)
