@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from IPython.utils.tokenutil import token_at_cursor
+
 from gpulease.kernel.parts import Parts
 
 PATIENCE = 0.3
@@ -48,14 +50,18 @@ class Completion:
         return merged
 
     def do_inspect(self, code: str, cursor_pos: int, *args: Any, **kwargs: Any) -> Any:
-        """Inspect there what is not here."""
+        """Inspect there what is not here, or what only something here stands for."""
         here = self._inspect(code, cursor_pos, *args, **kwargs)
-        if here.get("found"):
+        if here.get("found") and not self._is_away(token_at_cursor(code, cursor_pos)):
             return here
         level = args[0] if args else kwargs.get("detail_level", 0)
         content = {"code": code, "cursor_pos": cursor_pos, "detail_level": level}
         there = self._ask(code, cursor_pos, "inspect_request", content)
         return here if there is None else dict(there)
+
+    def _is_away(self, path: str) -> bool:
+        name = path.partition(".")[0]
+        return self._parts.executor.channels is not None and name in self._parts.home.away_names()
 
     def _ask(self, code: str, position: int, kind: str, content: dict[str, Any]) -> Any:
         parts = self._parts

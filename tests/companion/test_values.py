@@ -119,11 +119,11 @@ def test_a_value_that_cannot_be_parked_in_time_does_not_hold_up_the_end(tmp_path
             with closing(Cells(opened["connection"], home)) as cells:
                 await cells.ready()
                 await cells.run(
-                    "import datetime, time\n"
-                    "class Slow(datetime.tzinfo):\n"  # of compiled code: it is asked
+                    "import functools, time\n"
+                    "class Slow(functools.partial):\n"  # of compiled code: it is asked
                     "    def __reduce__(self):\n"
                     "        time.sleep(600)\n"
-                    "x = Slow()"
+                    "x = Slow(len)"
                 )
             lease.process.stdin.close()
             begun = time.monotonic()

@@ -625,12 +625,11 @@ def test_what_blocked_a_drain_is_looked_at_again_when_it_shall_park(
 #: Values that take seconds to be read, and are too large to be copied back unasked: of a base of
 #: compiled code they are asked how.
 SLOW = """
-import datetime, time
-class Slow(datetime.tzinfo):
-    def __init__(self, *_): pass
+import functools, time
+class Slow(functools.partial):
     def __reduce__(self):
         time.sleep(4)
-        return Slow, (bytes(17 << 20),)
+        return Slow, (len, bytes(17 << 20))
 """
 
 
@@ -646,7 +645,7 @@ def test_a_cell_is_under_way_from_its_first_value_there_to_its_last_value_back(
     give(stage)
     kernel.run(SLOW)
     kernel.run("%%gpu\npass")
-    kernel.run("slow = Slow()")
+    kernel.run("slow = Slow(len)")
     wait_for(lambda: cells_of(stage, 0)[-1:] == [0], what="idleness")
     before = len(stage.said)
     sending = kernel.run("%%gpu\nslow; None")
@@ -654,7 +653,7 @@ def test_a_cell_is_under_way_from_its_first_value_there_to_its_last_value_back(
     wait_for(lambda: 1 in cells_of(stage, before), what="its values on their way count as it")
     wait_for(lambda: cells_of(stage, before)[-1:] == [0], what="idleness")
     back = len(stage.said)
-    block = kernel.run("with gpu():\n    made = Slow()\nmade; None")
+    block = kernel.run("with gpu():\n    made = Slow(len)\nmade; None")
     assert block.ok, block.traceback
     wait_for(lambda: cells_of(stage, back).count(1) >= 3, what="its values on their way back, too")
 
@@ -662,7 +661,7 @@ def test_a_cell_is_under_way_from_its_first_value_there_to_its_last_value_back(
 def test_what_comes_home_after_a_cell_is_no_cell(stage: Stage, kernel: HomeKernel) -> None:
     give(stage)
     kernel.run(SLOW)
-    kernel.run("%%gpu\nmade = Slow(); print('made')")
+    kernel.run("%%gpu\nmade = Slow(len); print('made')")
     before = len(stage.said)
     wait_for(lambda: len(cells_of(stage, before)) >= 6, what="samples")
     said = cells_of(stage, before)  # the first may be of the cell itself
