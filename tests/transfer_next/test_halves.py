@@ -112,6 +112,20 @@ def test_what_stays_is_refused_by_name_and_goes_on_where_it_is(pair):
     assert pair.home("next(h)") == 0
 
 
+def test_what_stays_there_blocks_a_drain_and_is_lost_with_the_companion(pair):
+    pair.gpu("g = (i for i in range(9)); x = 1")
+    report = pair.side.drain(60)
+    assert not report.done
+    assert [(each.name, each.place) for each in report.blockers] == [("g", Place.GPU)]
+    assert "generator" in report.blockers[0].blocker
+    (note,) = pair.side.disconnect(died=True)
+    assert note.names == ("g",)
+    with pytest.raises(GPULeaseError, match="gave g was lost"):
+        pair.home("g")
+    assert pair.home("x") == 1
+    assert pair.home("g = 2; g") == 2
+
+
 def test_what_does_not_load_stays_away_and_the_rest_comes(pair):
     pair.gpu(
         "import os\npid = os.getpid()\nclass K:\n    def __hash__(self):\n"
