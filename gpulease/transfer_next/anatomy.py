@@ -130,7 +130,11 @@ def _immutable(kind: Any, value: Callable[[Any], Any]) -> Builtin:
 
 
 def _reduced(kind: Any) -> Builtin:
-    return Builtin(lambda obj: kind.__reduce_ex__(obj, 4)[1], kind.__new__)
+    # Its very own way: ``__reduce_ex__`` of ``object`` would ask the notebook's class.
+    own = vars(kind)
+    if "__reduce_ex__" in own:
+        return Builtin(lambda obj: own["__reduce_ex__"](obj, 4)[1], kind.__new__)
+    return Builtin(lambda obj: own["__reduce__"](obj)[1], kind.__new__)
 
 
 def _nothing(_obj: Any) -> tuple[Any, ...]:

@@ -323,6 +323,23 @@ def test_a_long_chain_travels(sides, kind):
     run(home, "assert third.next.value[0] is nan and third.next is not last and last.value == 3")
 
 
+@pytest.mark.parametrize(
+    "base", ["decimal.Decimal('1.5')", "datetime.timedelta(2)", "datetime.date(2026, 1, 2)"]
+)
+def test_a_class_over_a_number_or_date_is_not_asked_how_it_is_pickled(sides, base):
+    home, away = sides
+    run(
+        home,
+        f"import datetime, decimal\nmade = {base}\nclass Mine(type(made)):\n"
+        "    def __reduce__(self): raise AssertionError\n"
+        "    def __reduce_ex__(self, protocol): raise AssertionError\n"
+        f"mine = Mine{base[base.index('(') :]}; mine.label = [1]",
+    )
+    move(home, away)
+    run(away, "same = [mine == made, type(mine) is Mine, mine.label]")
+    assert away.ns["same"] == [True, True, [1]]
+
+
 def test_containers_in_containers_travel(sides):
     home, away = sides
     run(home, CHAINS + "x = inner = Many()\nq = collections.deque(maxlen=2)\nbox = {'q': q}")
