@@ -1,4 +1,4 @@
-"""Values and the lease's end: write-behind is no use, and what cannot go home is parked."""
+"""Values and the lease's end: copying them is no use, and what cannot be copied back is parked."""
 
 import asyncio
 import os
@@ -39,7 +39,7 @@ def _endpoint(opened):
     return Endpoint(opened["wire_address"], opened["wire_key"])
 
 
-def test_a_write_behind_with_no_cell_is_not_use():
+def test_a_value_that_is_copied_back_with_no_cell_is_not_use():
     async def test():
         async with leased() as (service, _lease, home):
             opened = (await home.open("k1"))["ok"]
@@ -55,12 +55,7 @@ def test_a_write_behind_with_no_cell_is_not_use():
                     await wait_for_async(lambda: _at_rest(service), 60, "a companion at rest")
                     begun = datetime.now(UTC)
                     side.after_gpu_cell(1)
-
-                    def there():
-                        side.commit_pending()
-                        return "big" in values
-
-                    await wait_for_async(there, 60, "the value at home")
+                    side.fetch(["big"])
                     assert len(values["big"]) == MEGABYTES << 20
                     moved = await wait_for_async(lambda: _moved(service, begun), 60, "transfers")
                     assert all(sample["use"] < 0.03 for sample in moved), moved
