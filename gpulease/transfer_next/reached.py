@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -27,10 +28,7 @@ class Reached:
 
     def cell_begins(self, source: str) -> None:
         """A cell runs (main thread); of a callback there is no source, and nothing is known."""
-        try:
-            self._loop = asyncio.get_running_loop()
-        except RuntimeError:
-            self._loop = None
+        self._find_loop()
         use = cell_use(source)
         if not source or use.unbounded or SUBCLASSES in use.reads:
             self._names = None
@@ -43,10 +41,15 @@ class Reached:
 
     def take(self) -> set[str] | None:
         """Return the names and begin again: what they lead to is looked at now."""
+        self._find_loop()
         names, self._names = self._names, set()
         if self._threads() or any(map(_may_run, self._tasks())):
             self._names = names = None
         return names
+
+    def _find_loop(self) -> None:
+        with contextlib.suppress(RuntimeError):  # another thread, or code that runs without one
+            self._loop = asyncio.get_running_loop()
 
     def _tasks(self) -> set[asyncio.Task[Any]]:
         loop = self._loop
