@@ -154,7 +154,10 @@ async def _pause(client: Client, arguments: argparse.Namespace) -> None:
     await _save(client, text, found["version"], written)
     pools = ", ".join(chosen)
     if paused:
-        say(f"Nothing more is granted of {pools}. What runs goes on, who waits keeps their place.")
+        say(
+            f"No more GPUs of {pools} are granted. Running leases continue; waiting requests keep"
+            " their place."
+        )
     else:
         say(f"GPUs of {pools} are granted again.")
 

@@ -66,7 +66,7 @@ def leaves_at(until: str, reason: str) -> str:
     except ValueError:
         at = "soon"
     if reason in ("preempted_in_part", "reserved_in_part"):
-        return f"Some of its GPUs leave {at}; your variables are saved first, and it goes on."
+        return f"Some of its GPUs are released {at}; your variables are saved, and it continues."
     if reason in ("expired", "hard_end", "window_over", "preempted", "forced"):
-        return f"The GPU leaves {at}; your variables are saved first."
-    return f"The GPU leaves {at} unless it is used; %gpu keep keeps it."
+        return f"The GPU is released {at}; your variables are saved first."
+    return f"The GPU is released {at} unless it is used; %gpu keep keeps it."

@@ -176,7 +176,7 @@ def _return(session: Session, words: list[str]) -> str:
     lost = session.link.departure.give_back(force=force)
     session.link.target = None
     but = f", but not what could not come: {', '.join(lost)}" if lost else ""
-    return f"The GPU was given back. Your variables are here{but}."
+    return f"The GPU was released. Your variables are here{but}."
 
 
 def _restart(session: Session, words: list[str]) -> str:

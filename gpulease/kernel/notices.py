@@ -13,23 +13,23 @@ from gpulease.protocol import EndView
 
 #: What a supervisor's last word means, where the service has not said it in a sentence yet.
 _END = {
-    "idle": "The GPU has left: it was not used.",
-    "returned": "The GPU was given back.",
-    "preempted": "The GPU went to somebody with a prior claim.",
-    "expired": "The GPU has left: its time was up.",
-    "window_over": "The GPU has left: the reserved time is over.",
+    "idle": "The GPU was released: it was not used.",
+    "returned": "The GPU was released.",
+    "preempted": "The GPU went to somebody with priority.",
+    "expired": "The GPU was released: its time was up.",
+    "window_over": "The GPU was released: the reserved time is over.",
     "forced": "The GPU was taken back by an administrator.",
-    "failed": "The GPU is gone: its lease failed.",
-    "parent_gone": "The GPU is gone: the notebook server stopped.",
-    "reshaped": "The lease changed its GPUs; your variables are here, and it goes on by itself.",
+    "failed": "The GPU is no longer available: its lease failed.",
+    "parent_gone": "The GPU is no longer available: the notebook server stopped.",
+    "reshaped": "The lease changed its GPUs; your variables are here, and it continues by itself.",
 }
 
 
 #: Why a GPU cell was stopped, by the reason for which its lease leaves.
 _STOPPED = {
     "idle": "It was not used.",
-    "preempted": "It goes to somebody with a prior claim.",
-    "preempted_in_part": "Some of its GPUs go to somebody with a prior claim.",
+    "preempted": "It goes to somebody with priority.",
+    "preempted_in_part": "Some of its GPUs go to somebody with priority.",
     "reserved_in_part": "Some of its GPUs are reserved for a lab.",
     "expired": "Its time was up, or its GPU-hours.",
     "window_over": "The reserved time is over.",

@@ -352,7 +352,7 @@ def granted(snapshot: Snapshot, lease: Lease) -> Shape:
     if not has_wish(lease):
         raise GPULeaseError(
             "nothing_wished",
-            Text("There is nothing to change: this lease is what you asked for."),
+            Text("There is nothing to change: this lease is what you requested."),
             next_step=Text("For another GPU return this one first, then ask for it."),
             status=409,
         )
@@ -361,7 +361,7 @@ def granted(snapshot: Snapshot, lease: Lease) -> Shape:
         raise GPULeaseError(
             "wish_not_free",
             Text("What you asked for is not free at present."),
-            next_step=Text("You get a note when it is. Go on with what you have."),
+            next_step=Text("You get a note when it is. Keep working with what you have."),
             numbers={
                 "gpu_class": lease.asked_class or lease.gpu_class,
                 "count": lease.asked_count or lease.count,

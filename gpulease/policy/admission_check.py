@@ -342,8 +342,8 @@ def _check_queue(ask: Ask, snapshot: Snapshot) -> None:
         raise GPULeaseError(
             "too_many_waiting",
             counted(
-                "{user} has {n} request waiting already, as many as one person may have.",
-                "{user} has {n} requests waiting already, as many as one person may have.",
+                "{user} already has {n} waiting request, the limit for one person.",
+                "{user} already has {n} waiting requests, the limit for one person.",
                 own,
                 user=ask.user,
             ),

@@ -34,7 +34,7 @@ from gpulease.policy.states import DevicesBy, EvidenceLevel
 from gpulease.texts import Said, Text
 
 _UNUSED: Final = (
-    7 * 86400.0, Text("7 days"), Text("a GPU that nobody uses would hardly ever come back")
+    7 * 86400.0, Text("7 days"), Text("an idle GPU would hardly ever be released")
 )  # fmt: skip
 _WAITED_FOR: Final = (86400.0, Text("1 day"), Text("others wait for the GPU meanwhile"))
 _LEASED: Final = (366 * 86400.0, Text("366 days"), Text("no lease is granted for longer"))

@@ -438,7 +438,7 @@ def _budget(was: Budget, will: Budget) -> Iterator[Text]:
         yield (
             Text("when the budget is used up, a lease is warned and ends.")
             if will.at_zero is AtZero.END
-            else Text("when the budget is used up, a lease goes on until others need its GPU.")
+            else Text("when the budget is used up, a lease continues until others need its GPU.")
         )
 
 

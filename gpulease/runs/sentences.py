@@ -34,8 +34,8 @@ _BEGINS = {
     "starting": Text("Its notebook server is starting."),
     "executing": Text("It begins."),
     "gpu": Text("It has a GPU."),
-    "gpu_changed": Text("It goes on with other GPUs."),
-    "gpu_left": Text("Its GPU has left."),
+    "gpu_changed": Text("It continues with other GPUs."),
+    "gpu_left": Text("Its GPU was released."),
 }
 
 

@@ -135,4 +135,6 @@ class Services:
 
 
 def _away(hub: str) -> Text:
-    return Text("Hub {hub} does not answer: its leases go on, its people cannot ask.", hub=hub)
+    return Text(
+        "Hub {hub} does not answer: its leases continue, its people cannot request GPUs.", hub=hub
+    )

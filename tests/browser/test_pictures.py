@@ -18,11 +18,11 @@ ROLES = {
     "admin": (PageReader("root", admin=True), "admin", "tr:has-text('ada')"),
 }
 SENTENCES = {
-    "queued": ("All GPUs of this class are in use.", "Your notebook goes on meanwhile."),
-    "starting": ("Your GPU starts.", ""),
+    "queued": ("All GPUs of this class are in use.", "Your notebook keeps running meanwhile."),
+    "starting": ("Your GPU is starting.", ""),
     "active": ("The GPU is ready.", "Run a cell with %%gpu, or %gpu on for every cell."),
     "warned": ("The GPU was not used for 5 min.", "Use it, or press Keep."),
-    "draining": ("Your variables come back to the notebook.", ""),
+    "draining": ("Your variables are copied back to the notebook.", ""),
     "ended": ("The GPU was released: it was idle.", "Your variables are in the notebook."),
 }
 GPUS = [f"GPU {number}" for number in range(4)]

@@ -18,11 +18,13 @@ def test_what_cannot_leave_is_named_and_the_busy_share_shown(stage: Stage, page:
         {"name": f"v{n}", "reason": "not_home", "sentence": f"why {n}", "size": None}
         for n in range(5)
     ]
-    said = "The GPU was idle. Cannot leave: `v0` (why 0), `v1` (why 1), `v2` (why 2), 2 more."
+    said = (
+        "The GPU was idle. Cannot be copied back: `v0` (why 0), `v1` (why 1), `v2` (why 2), 2 more."
+    )
     stage.put(lease(sentence=said, blockers=found, busy_share=0.35))
     page.goto(stage.url)
     state_shown(page, "active")
-    assert "Cannot leave: `v0` (why 0)" in text_of(page, "#leases")
+    assert "Cannot be copied back: `v0` (why 0)" in text_of(page, "#leases")
     assert "Busy 35% of that time" in text_of(page, "#leases")
     page.click("summary")
     assert page.locator(".gl-blockers li").all_inner_texts()[4] == "v4: why 4"

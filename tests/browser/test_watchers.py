@@ -197,7 +197,31 @@ def test_a_window_over_midnight_says_when_it_ends(stage: Stage, page: Any) -> No
     page.goto(stage.url + "group")
     page.wait_for_selector(".ec-event .gl-window-time")
     said = page.locator(".ec-event .gl-window-time").all_inner_texts()
-    assert set(said) == {"23:00 \N{EN DASH} 00:30"}
+    assert {" ".join(each.split()) for each in said} == {"11:00 PM \N{EN DASH} 12:30 AM"}
+
+
+@pytest.mark.parametrize(
+    ("locale", "times"), [("en-US", ["1:00 PM", "1:15 PM"]), ("de-DE", ["13:00", "13:15"])]
+)
+def test_times_of_a_session_are_written_by_the_readers_clock(
+    stage: Stage, chromium: Any, locale: str, times: list[str]
+) -> None:
+    stage.reader = PageReader("ida", leads=("cs101",))
+    noon = datetime.now(UTC).replace(hour=12, minute=0, second=0, microsecond=0)
+    of = reserved(noon)
+    here = {"local_start": f"{noon:%Y-%m-%dT13:00}", "local_end": f"{noon:%Y-%m-%dT14:30}"}
+    of["windows"][0] |= here | {
+        "state": "lead", "first_gpus": (noon + timedelta(minutes=15)).isoformat(),
+    }  # fmt: skip
+    stage.reservations = [of | {"zone": "Africa/Lagos"}]
+    context = chromium.new_context(locale=locale, timezone_id="Africa/Lagos")
+    page = context.new_page()
+    page.goto(stage.url + "group")
+    page.click(".ec-event:has-text('night')")
+    page.wait_for_selector("#session-dialog .gl-facts")
+    shown = " ".join(page.inner_text("#session-dialog").split())
+    assert not [each for each in times if each not in shown]
+    context.close()
 
 
 @pytest.mark.parametrize(
@@ -324,11 +348,11 @@ def test_an_instructor_ends_all_of_the_group_with_a_question(stage: Stage, page:
 
 def test_an_admin_reads_what_cannot_leave(stage: Stage, page: Any) -> None:
     stage.reader = ADMIN
-    said = "The GPU was idle. Cannot leave: `g` (a generator)."
+    said = "The GPU was idle. Cannot be copied back: `g` (a generator)."
     stage.put(lease(sentence=said, busy_share=0.5))
     page.goto(stage.url + "admin")
-    page.wait_for_selector("text=Cannot leave: `g` (a generator).")
-    page.wait_for_selector("text=busy 50% of its time")
+    page.wait_for_selector("text=Cannot be copied back: `g` (a generator).")
+    page.wait_for_selector("text=in use 50% of its time")
 
 
 def test_the_dialog_is_left_by_escape(stage: Stage, page: Any) -> None:
@@ -508,11 +532,11 @@ def test_a_divided_card_is_one_line_with_its_parts(stage: Stage, page: Any) -> N
     assert page.inner_text(".gl-shelf h3") == "cards 2 devices"
     lines = page.locator(".gl-tiles > li")
     assert [" ".join(each.split()) for each in lines.all_inner_texts()] == [
-        "busy, 70% grace free, 30% A100 0", "free, 100% A100 1"
+        "in use, 70% grace free, 30% A100 0", "free, 100% A100 1"
     ]  # fmt: skip
     tops = lines.evaluate_all("all => all.map(li => li.getBoundingClientRect().top)")
     assert tops[0] < tops[1], "each card has its own line"
-    page.click("[aria-label='A100 0, busy, 70%, grace']")
+    page.click("[aria-label='A100 0, in use, 70%, grace']")
     assert "70% of a card" in page.inner_text(".gl-device")
 
 
@@ -717,7 +741,7 @@ def test_an_admin_sees_use_over_time_behind_a_tab(stage: Stage, page: Any) -> No
     assert page.url.endswith("admin#usage")
     page.wait_for_selector("#charts canvas >> nth=1")
     used, waited = page.locator("#charts figure").all_inner_texts()
-    assert "On average 1.5 of 2 GPUs were leased, and busy 50% of that time." in used
+    assert "On average 1.5 of 2 GPUs were leased, and in use 50% of that time." in used
     assert "the longest wait was 1 min 5 s" in waited
     assert page.locator("#charts canvas").evaluate_all(PAINTED) == [True, True]
     box = page.locator("#charts canvas").first.bounding_box()

@@ -122,6 +122,6 @@ def test_a_run_gives_a_person_one_of_its_gpus_and_goes_on_with_the_others(shared
             whats = [each["what"] for each in told]
             assert (whats.count("gpu"), whats.count("gpu_changed")) == (1, 1), told
             (changed,) = [each for each in told if each["what"] == "gpu_changed"]
-            assert changed["note"] == "Somebody with a prior claim needed some of its GPUs."
+            assert changed["note"] == "Somebody with priority needed some of its GPUs."
 
     asyncio.run(test())

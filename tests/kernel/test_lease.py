@@ -470,7 +470,7 @@ def test_what_becomes_of_the_gpu_stands_under_the_last_gpu_cell(
     gpu_cell = kernel.last_id
     kernel.run("x")
     stage.order(LEASE, type="warn", until="2030-01-02T03:04:05+00:00", reason="idle")
-    warning = kernel.late("The GPU leaves at", gpu_cell)["content"]
+    warning = kernel.late("The GPU is released at", gpu_cell)["content"]
     assert "unless it is used; %gpu keep keeps it." in warning["data"]["text/plain"]
     stage.order(LEASE, type="clear")
     withdrawn = kernel.late("", gpu_cell)
@@ -478,14 +478,14 @@ def test_what_becomes_of_the_gpu_stands_under_the_last_gpu_cell(
     assert withdrawn["content"]["transient"] == warning["transient"], "in the same place"
     assert "leaves" not in kernel.run("x").shown(), "a warning that was taken back is not told"
     stage.order(LEASE, type="warn", until=in_seconds(60), reason="idle")
-    kernel.late("The GPU leaves at", gpu_cell)
+    kernel.late("The GPU is released at", gpu_cell)
     first, second = kernel.run("x"), kernel.run("x")
-    assert "The GPU leaves at" in first.shown().splitlines()[0]
+    assert "The GPU is released at" in first.shown().splitlines()[0]
     assert second.kinds() == ["execute_result"], "told once"
     stage.order(LEASE, type="drain", until=in_seconds(20), reason="idle", park=False)
     stage.hear("drained", LEASE)
-    stage.end(LEASE, "idle", "The GPU has left: it was not used.")
-    final = kernel.late("The GPU has left", gpu_cell)["content"]["data"]["text/plain"]
+    stage.end(LEASE, "idle", "The GPU was released: it was not used.")
+    final = kernel.late("The GPU was released", gpu_cell)["content"]["data"]["text/plain"]
     assert final.endswith(
         "not used. Your variables are here; the next %%gpu cell gets a GPU again."
     )
@@ -497,7 +497,7 @@ def test_using_the_gpu_takes_the_warning_away(stage: Stage, kernel: HomeKernel) 
     kernel.run("%%gpu\n1")
     gpu_cell = kernel.last_id
     stage.order(LEASE, type="warn", until=in_seconds(60), reason="expired")
-    shown = kernel.late("The GPU leaves at", gpu_cell)["content"]["data"]["text/plain"]
+    shown = kernel.late("The GPU is released at", gpu_cell)["content"]["data"]["text/plain"]
     assert "keep" not in shown, "nothing keeps it beyond its time"
     assert kernel.run("%%gpu\n2").kinds() == ["execute_result"]
     taken = [m for m in kernel.others if m["msg_type"] == "update_display_data"]
@@ -865,7 +865,7 @@ def test_keep_takes_the_warning_away_and_says_until_when(stage: Stage, kernel: H
     kernel.run("%%gpu\nx = 1")
     gpu_cell = kernel.last_id
     stage.order(LEASE, type="warn", until=in_seconds(60), reason="idle")
-    kernel.late("The GPU leaves at", gpu_cell)
+    kernel.late("The GPU is released at", gpu_cell)
     stage.change(LEASE, state="warned", warned_until=in_seconds(60))
     kept = kernel.run("%gpu keep")
     assert ("keep", {"lease_id": LEASE}) in stage.calls

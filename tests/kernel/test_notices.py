@@ -41,7 +41,7 @@ def test_each_sentence_is_taken_once_and_in_order() -> None:
 def test_of_what_was_missed_the_newest_state_is_read_and_nothing_twice() -> None:
     made, _ = notices()
     for lease in ("l1", "l2", "l3"):
-        made.warn("The GPU leaves at 10:00.")
+        made.warn("The GPU is released at 10:00.")
         made.stays("The GPU stays yours.")
         made.add("x cannot leave.")
         made.lease_over(lease, "It was idle.", ["y is lost."])
@@ -55,9 +55,9 @@ def test_of_what_was_missed_the_newest_state_is_read_and_nothing_twice() -> None
 
 def test_a_warning_that_came_to_nothing_is_never_read() -> None:
     made, note = notices()
-    made.warn("The GPU leaves at 10:00.")
-    made.warn("The GPU leaves at 10:05.")
-    assert note.stands == "The GPU leaves at 10:05."
+    made.warn("The GPU is released at 10:00.")
+    made.warn("The GPU is released at 10:05.")
+    assert note.stands == "The GPU is released at 10:05."
     made.add("something else")
     made.withdraw()
     assert (made.take(), note.stands) == (["something else"], "")
@@ -65,7 +65,7 @@ def test_a_warning_that_came_to_nothing_is_never_read() -> None:
 
 def test_the_end_takes_the_place_of_its_warning_and_names_what_is_lost() -> None:
     made, note = notices()
-    made.warn("The GPU leaves at 10:00.")
+    made.warn("The GPU is released at 10:00.")
     made.lease_over("l1", "It was idle.", ["x is lost."])
     ended = "It was idle. The next %%gpu cell gets a GPU again."
     assert (made.take(), note.stands) == ([ended, "x is lost."], ended)
@@ -107,5 +107,5 @@ def test_of_a_budget_that_is_used_up_no_next_gpu_is_promised() -> None:
 def test_of_a_lease_that_goes_on_with_other_gpus_no_new_one_is_spoken_of() -> None:
     made, note = notices()
     made.lease_over("l1", last_word("reshaped"), [])
-    said = "The lease changed its GPUs; your variables are here, and it goes on by itself."
+    said = "The lease changed its GPUs; your variables are here, and it continues by itself."
     assert (made.take(), note.stands) == ([said], said)

@@ -74,7 +74,7 @@ def test_equal_documents_mean_nothing_for_anybody():
         ("each: 4,", "each: 4, at_zero: borrow, from: 2026-10-01, to: 2027-03-31,",
          ["Members of Physics (group phys): the budget counts what is used from Thu 01 Oct 2026 to"
           " Wed 31 Mar 2027 (UTC).",
-          "Members of Physics (group phys): when the budget is used up, a lease goes on until"
+          "Members of Physics (group phys): when the budget is used up, a lease continues until"
           " others need its GPU."]),
     ],
 )  # fmt: skip

@@ -196,7 +196,7 @@ def only(time_out: str) -> str:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("idle: 9999999999d", "idle: it may be at most 7 days: a GPU that nobody uses"),
+        ("idle: 9999999999d", "idle: it may be at most 7 days: an idle GPU"),
         ("hard_length: 9999999999d", "hard_length: it may be at most 366 days"),
         ("warning: 25h", "warning: it may be at most 1 day: others wait"),
         ("keep: 1e30", "keep:"),

@@ -120,7 +120,7 @@ def test_a_time_out_is_named_once_and_not_for_classes_that_follow_it():
         ("idle: 2m", "idle: 3m", "for class a100: set idle from 2m to 3m"),
         ("keeps: 3", "keeps: 1", "set keeps from 3 to 1"),
         ("leases_per_user: 2", "leases_per_user: 4", "set leases_per_user from 2 to 4"),
-        (", old: {}", "", "take pool old away"),
+        (", old: {}", "", "remove pool old"),
         (", old: {}", ", old: {}, new: {}", "add pool new"),
         (
             "evidence: process",

@@ -33,7 +33,7 @@ CASES = [
 TOLD = {
     "idle": "The GPU has not been used for {limit}.",
     "quiet": "The GPU has not been used for 15 min, though a cell ran meanwhile.",
-    "no_data": "Nothing has been heard of this GPU's use for long, and somebody waits.",
+    "no_data": "There has been no data on this GPU's use for long, and somebody is waiting.",
 }
 
 

@@ -268,7 +268,7 @@ def test_it_goes_on_with_a_step_of_its_class_where_that_is_enough():
         Shape("large", parts_of(0, 0, 4)),
     )
     said = explain(apply(large(), warning, NOW, OUTS), TWO)
-    assert "you go on with 40% of the card" in said.sentence
+    assert "you keep 40% of the card" in said.sentence
 
 
 def test_without_leave_all_of_it_goes():
@@ -383,7 +383,7 @@ def test_it_is_offered_its_wish_and_no_size_between():
     assert shape.count == 7
     assert "70% of a card (large) is free now" in of_wish(shape, mine, POLICY)
     assert of_wish(shape, replace(mine, becomes=shape), POLICY) == "", "it is on its way there"
-    assert "it comes by a click only" in of_wish(None, mine, POLICY)
+    assert "a click moves you there" in of_wish(None, mine, POLICY)
     assert of_wish(None, replace(mine, asked_count=0), POLICY) == "", "it is what was asked for"
     rest = active(
         1, devices=parts_of(0, 6, 10), count=4, card_parts=TEN, gpu_class="small", pool="cards"

@@ -103,7 +103,7 @@ def test_shared_memory_is_asked_for_and_counted_in_gibibytes():
         ("{profile: 1g.10gb}", "means nothing for the kind device_plugin"),
         ("{kind: dra, sharing: mps}", "means nothing for the kind dra"),
         ("{kind: shared, sharing: mps, compute_percent: 101}", "more than one card"),
-        ("{kind: shared, compute_percent: 50}", "Only MPS bounds"),
+        ("{kind: shared, compute_percent: 50}", "Only MPS limits"),
         ("{compute_percent: 50}", "means nothing for the kind device_plugin"),
         ("{kind: extra}", "asks for nothing"),
         ("{kind: shared, amount: 2}", "means nothing for the kind shared"),

@@ -102,7 +102,7 @@ def test_a_change_is_said_in_words():
     assert differences(old, new) == [
         "set shares.strength from 1.0 to 0.0",
         "add project c",
-        "take project b away",
+        "remove project b",
         "for project a: set pools.cards.guarantee from 1 to 3",
         "for project a: set budget.each from none to 4.0",
         "for project a: set budget.zone from none to UTC",

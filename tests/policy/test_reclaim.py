@@ -89,7 +89,7 @@ def test_silence_raises_an_alert_and_takes_nothing_where_nobody_waits():
     actions = plan(snapshot([active(0)], evidence={"r0": unknown(5000)}))
     assert [type(a) for a in actions] == [Alert]
     assert (actions[0].lease_id, actions[0].reason) == ("r0", "no_data")
-    assert "of lease r0 of user0 has come for 1 h 23 min 20 s" in actions[0].sentence
+    assert "of lease r0 of user0 for 1 h 23 min 20 s" in actions[0].sentence
 
 
 def test_a_kept_lease_stays_until_then():

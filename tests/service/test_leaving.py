@@ -39,7 +39,7 @@ async def test_a_blocked_drain_names_what_cannot_leave_and_the_end_what_is_parke
         assert [(each["name"], each["sentence"]) for each in view["blockers"]] == [
             ("g", "a generator cannot travel")
         ]
-        assert "Cannot leave: `g` (a generator cannot travel)." in view["sentence"]
+        assert "Cannot be copied back: `g` (a generator cannot travel)." in view["sentence"]
 
         def again() -> bool:
             return len(supervisor.of("drain")) > 1
@@ -88,7 +88,7 @@ async def test_returning_from_a_page_loses_nothing_unasked(site: Site) -> None:
     await supervisor.say({"type": "drained", "result": "blocked", "blockers": [G]})
     view = await _view(channel, lease["id"], lambda v: v["reason"] == "not_home", "it stays")
     assert view["state"] == "active"
-    assert "Cannot leave: `g`" in view["sentence"]
+    assert "Cannot be copied back: `g`" in view["sentence"]
     await supervisor.next("resume")
 
     await student.end(lease["id"], force=True)

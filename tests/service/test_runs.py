@@ -166,7 +166,7 @@ async def test_its_log_says_when_it_had_a_gpu_and_why_that_left(site):
     ]  # fmt: skip
     assert (events[3]["sentence"], events[4]["sentence"]) == (
         "It has a GPU.",
-        "Its GPU has left.",
+        "Its GPU was released.",
     )
     assert "ended" in events[4]["note"]
     assert "They wrote: It is needed." in events[4]["note"]
@@ -197,7 +197,7 @@ def told_of(lease, moves, end=""):
 @pytest.mark.parametrize(
     ("moves", "said"),
     [
-        ([("preempted", "active", "warned"), ("returned", "warned", "draining")], "prior claim"),
+        ([("preempted", "active", "warned"), ("returned", "warned", "draining")], "with priority"),
         ([("idle", "active", "warned"), ("used", "warned", "active"),
           ("returned", "active", "draining")], ""),
         ([("returned", "active", "draining")], ""),
@@ -205,7 +205,7 @@ def told_of(lease, moves, end=""):
 )  # fmt: skip
 def test_a_run_that_handed_its_gpu_back_says_for_what_it_was_warned(moves, said):
     lease = active(1, state=LeaseState.ENDED, end_reason=EndReason.RETURNED, ended=at(60))
-    came, left = told_of(lease, moves, "You gave the GPU back.")
+    came, left = told_of(lease, moves, "You released the GPU.")
     assert (came.what, left.what, left.at) == ("gpu", "gpu_left", at(60))
     assert said in left.note if said else left.note == ""
 
@@ -218,7 +218,7 @@ def test_a_run_that_goes_on_with_fewer_gpus_says_when_and_why():
     ]  # fmt: skip
     came, changed = told_of(lease, moves)
     assert (came.what, changed.what, changed.at) == ("gpu", "gpu_changed", at(2))
-    assert changed.note == "Somebody with a prior claim needed some of its GPUs."
+    assert changed.note == "Somebody with priority needed some of its GPUs."
 
 
 async def test_only_their_own_runs_are_there_for_people(site):

@@ -119,7 +119,7 @@ def _entries(
     for name in (each for each in new if each not in old):
         yield Text("add {what} {name}", what=what, name=name)
     for name in (each for each in old if each not in new):
-        yield Text("take {what} {name} away", what=what, name=name)
+        yield Text("remove {what} {name}", what=what, name=name)
     for name in (each for each in new if each in old):
         # A class has all time-outs, most of them the document's: what these change is said once.
         outs = (each[name].get("time_outs", {}) for each in (old, new))

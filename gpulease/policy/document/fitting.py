@@ -56,12 +56,12 @@ def of_time_outs(outs: TimeOuts, source: Source, at: Path) -> Problems:
         return
     if outs.warning == 0:
         message = Text(
-            "With a warning of 0s a GPU leaves without any notice, and nobody can press Keep."
+            "With a warning of 0s a GPU is released without any notice, and nobody can press Keep."
         )
         yield Problem((*at, "warning"), message, Text("Write for example 60s."), level="caution")
     elif outs.warning > _LONG_WARNING:
         message = Text(
-            "A GPU that is to leave is held for another {time} first.",
+            "A GPU that will be released is held for another {time} first.",
             time=format_duration(outs.warning),
         )
         step = Text("Write for example 60s; who needs longer can press Keep.")
@@ -203,7 +203,7 @@ def _asked(ask: PodAsk, max_count: int) -> Iterator[tuple[str, bool, str, str]]:
     yield (
         "compute_percent",
         bounded,
-        Text("Only MPS bounds what of a card's compute a share may use."),
+        Text("Only MPS limits how much compute a share may use."),
         Text("Write `sharing: mps`, or remove compute_percent."),
     )
     yield (

@@ -30,19 +30,18 @@ from gpulease.policy.units import say_duration
 from gpulease.texts import Text, counted, instant, joined
 
 _GOES_ON: Final = (
-    "A running cell is interrupted, your variables are saved to the notebook, and the next "
-    "GPU cell goes on with the rest of the card."
+    "A running cell is interrupted, your variables are saved to the notebook, and the "
+    "next GPU cell uses the rest of the card."
 )
 
 #: Of a lease that becomes a smaller part of its card.
 _SMALLER: Final[Words] = {
     "preempted_in_part": (
-        "Somebody with a prior claim needs a part of this GPU; you go on with {share_kept}% of "
-        "the card.",
+        "Somebody with priority needs a part of this GPU; you keep {share_kept}% of the card.",
         _GOES_ON,
     ),
     "reserved_in_part": (
-        "A part of this GPU is reserved for a lab; you go on with {share_kept}% of the card.",
+        "A part of this GPU is reserved for a lab; you keep {share_kept}% of the card.",
         _GOES_ON,
     ),
 }
@@ -53,7 +52,7 @@ OF_PARTS: Final[Mapping[LeaseState, Words]] = {
     LeaseState.QUEUED: {
         "reshaped": (
             "Your variables are in your notebook; {share}% of a card is kept for you.",
-            "It goes on by itself in a moment.",
+            "It continues by itself in a moment.",
         ),
     },
 }
@@ -122,7 +121,7 @@ def explain(
         numbers["warned_until"] = _iso(lease.warned_until)
     elif lease.state is LeaseState.DRAINING:
         until = _clock(lease.drain_until)
-        given = Text("It is being given back, until {time} at most.", time=until)
+        given = Text("It is being released, until {time} at most.", time=until)
         changing = Text("It is being changed, until {time} at most.", time=until)
         told.append(given if lease.becomes is None else changing)
         numbers["drain_until"] = _iso(lease.drain_until)
@@ -165,8 +164,8 @@ def beyond_share(lease: Lease, policy: PolicyDocument, evidence: Evidence | None
     if lease.state is not LeaseState.ACTIVE:
         return ""
     return Text(
-        "It holds {used} GiB of a shared GPU's memory, and its share is {share} GiB: it has to "
-        "leave when others lack theirs.",
+        "It holds {used} GiB of a shared GPU's memory, and its share is {share} GiB: it "
+        "is released when others need theirs.",
         used=f"{evidence.taken / 2**30:.1f}",
         share=f"{gpu_class.memory_of(lease.count) / 2**30:.1f}",
     )
@@ -184,7 +183,7 @@ def of_wish(shape: Shape | None, lease: Lease, policy: PolicyDocument) -> str:
         gpu_class = policy.by_name.get(lease.gpu_class)
         if gpu_class is None or gpu_class.queue is not None:  # the cluster's queue promises nothing
             return ""
-        return Text("You get a note when what you asked for is free; it comes by a click only.")
+        return Text("You get a note when what you requested is available; a click moves you there.")
     if lease.card_parts:
         return Text(
             "{share}% of a card ({class}) is free now: `%gpu upgrade`, or a click, takes this "
@@ -261,11 +260,15 @@ def _left_behind(lease: Lease) -> list[Text]:
     names = _named(lease)
     if lease.state is LeaseState.ACTIVE and names:
         known = lease.reason in NOT_HOME
-        return [Text("Cannot leave: {names}.", names=names)] if known else []
+        return [Text("Cannot be copied back: {names}.", names=names)] if known else []
     if lease.state in (LeaseState.WARNED, LeaseState.DRAINING) and names:
         left = {"names": names}
         return [
-            Text("Could not leave before: {names}. What still cannot is parked, or lost.", **left)
+            Text(
+                "Not copied back before: {names}. If they still cannot be copied, they are parked"
+                " or lost.",
+                **left,
+            )
         ]
     if lease.state is not LeaseState.ENDED:
         return []

@@ -13,13 +13,13 @@ from typing import Final
 PROGRESS: Final[dict[str, str]] = {
     "": "",
     "asked_again": "The cluster does not answer at present; it is asked again.",
-    "no_room_yet": "No machine has room for it yet; the cluster goes on looking.",
+    "no_room_yet": "No machine has room for it yet; the cluster keeps trying.",
     "pulled_again": "It could not be loaded at once; the cluster tries again.",
     "files_not_there": "Your files cannot be reached there yet; the cluster tries again.",
     "claim_not_ready": "The GPU is not ready there yet; the cluster tries again.",
-    "in_cluster_queue": "Its turn has not come.",
+    "in_cluster_queue": "Other requests are ahead of it.",
     "cluster_quota": "The queue's share of the GPUs is in use.",
-    "cluster_queue_again": "Others came before it. It is in the queue again.",
+    "cluster_queue_again": "Others were served first. It is in the queue again.",
     "cluster_queue_stopped": "The queue admits nothing at present: an admin has to look at it.",
 }
 
@@ -34,14 +34,14 @@ WAITING: Final[Words] = {
     "no_capacity": ("All GPUs of this class are in use.", _WAIT_STEP),
     "capacity_taken": ("The GPU was taken by other work before it could be used.", _WAIT_STEP),
     "user_limit": (
-        "You hold {user_limit} GPU leases, as many as one person may.",
+        "You hold {user_limit} GPU leases, the limit for one person.",
         "Return one, or wait until one ends.",
     ),
     "server_limit": (
-        "This server still holds {server_limit} lease, as many as one server may.",
+        "This server still holds {server_limit} lease, the limit for one server.",
         "It starts when the present one has ended.",
     ),
-    "held": ("A GPU is free but kept for somebody who asked before.", _WAIT_STEP),
+    "held": ("A GPU is free but kept for an earlier request.", _WAIT_STEP),
     "quarantined": (
         "Too few GPUs of this class work at present.",
         "An admin has to look at them; your place in the queue stays.",
@@ -57,14 +57,14 @@ WAITING: Final[Words] = {
     ),
     "seats_taken": (
         "Your group's lab is on, and all of its seats are taken.",
-        "It starts by itself when somebody in the lab gives a GPU back.",
+        "It starts by itself when somebody in the lab releases a GPU.",
     ),
     "project_limit": (
-        "Your project {project} holds as many GPUs of this kind as it may.",
+        "Your project {project} has reached its limit for this kind of GPU.",
         "It starts when one of the project's leases ends, or ask for another project.",
     ),
     "member_limit": (
-        "You hold as many GPUs of this kind as one person of project {project} may.",
+        "You have reached the limit of one person of project {project} for this kind of GPU.",
         "Return one, or wait until one ends.",
     ),
     "quota_only": (
@@ -86,7 +86,7 @@ WAITING: Final[Words] = {
         "It is tried again in a moment; try {failures} of {max_failures} failed.",
     ),
     "start_timeout": (
-        "The process on the GPU did not come up within {start_max}.",
+        "The process on the GPU did not start within {start_max}.",
         "It is tried again in a moment; try {failures} of {max_failures} failed.",
     ),
     "image_error": (
@@ -134,7 +134,7 @@ WAITING: Final[Words] = {
         "Another one is looked for; your place in the queue stays.",
     ),
     "volume_failed": (
-        "Your home could not be mounted where the GPU is.",
+        "Your home could not be mounted on the GPU's node.",
         "It is tried again with a copy of your working directory instead.",
     ),
     "cluster_unreachable": (
@@ -158,10 +158,10 @@ WAITING: Final[Words] = {
         "No machine was added in time.",
         "It is tried again in a minute; your place in the queue stays.",
     ),
-    "came_free": ("A GPU has come free before a machine was added.", "It starts in a moment."),
+    "came_free": ("A GPU became free before a machine was added.", "It starts in a moment."),
     "reshaped": (
         "Your variables are in your notebook; {count} of class {class} are kept for you.",
-        "It goes on by itself in a moment.",
+        "It continues by itself in a moment.",
     ),
     "queue_preempted": (
         "The cluster's queue gave the GPU to others before it was ready.",
@@ -171,7 +171,7 @@ WAITING: Final[Words] = {
 
 #: What a starting lease does.
 STARTING: Final[Words] = {
-    "starting": ("A GPU is yours; the process on it is starting.", "It takes a few seconds."),
+    "starting": ("GPU assigned. The process on it is starting.", "It takes a few seconds."),
     "scheduling": ("A machine with a GPU is being found.", "It takes a moment."),
     "cluster_queue": (
         "Your request waits in the cluster's queue.",
@@ -199,7 +199,7 @@ ACTIVE: Final[Words] = {
     "nobody_waits": ("Nobody waits any more; the GPU stays yours.", "Run GPU cells as you like."),
     "kept": ("You kept the GPU until {kept_until}.", "It stays yours until then, used or not."),
     "no_data": (
-        "Nothing is known of the GPU's use at present; it stays yours.",
+        "There is no data on the GPU's use at present; it stays yours.",
         "Run GPU cells as you like.",
     ),
     "policy_changed": ("The time-outs were changed; the GPU stays yours.", "Run GPU cells."),
@@ -209,8 +209,8 @@ ACTIVE: Final[Words] = {
         "Run GPU cells as you like.",
     ),
     "not_home": (
-        "You wanted to return the GPU, but some variables cannot be brought to your notebook. "
-        "The GPU stays yours.",
+        "You wanted to release the GPU, but some variables cannot be copied to your "
+        "notebook. The GPU stays yours.",
         "Delete or save them (%gpu shows which), or return the GPU without them.",
     ),
     "hold_lifted": (
@@ -222,7 +222,7 @@ ACTIVE: Final[Words] = {
         "Run GPU cells as you like.",
     ),
     "within_share": (
-        "Nobody lacks the shared GPU's memory any more; the GPU stays yours.",
+        "The shared GPU has enough memory again; the GPU stays yours.",
         "Run GPU cells as you like.",
     ),
     "clock_set": (
@@ -230,7 +230,7 @@ ACTIVE: Final[Words] = {
         "Run GPU cells as you like.",
     ),
     "undrainable": (
-        "The GPU was idle, but some variables cannot be brought to your notebook.",
+        "The GPU was idle, but some variables cannot be copied to your notebook.",
         "Delete or move them (%gpu shows which); next time they are parked or lost.",
     ),
 }
@@ -248,15 +248,15 @@ LEAVING: Final[Words] = {
     ),
     "busy_max": (
         "For {busy_max} nothing but the lease's own word has said that its GPU is used.",
-        "Press Keep to keep it; else what runs is interrupted and your variables are saved to "
-        "the notebook.",
+        "Press Keep to keep it; otherwise the running cell is interrupted and your "
+        "variables are saved to the notebook.",
     ),
     "no_data": (
-        "Nothing has been heard of this GPU's use for long, and somebody waits.",
+        "There has been no data on this GPU's use for long, and somebody is waiting.",
         "Press Keep to keep it; your variables are saved to the notebook first.",
     ),
     "unclaimed": (
-        "Nobody has come for this GPU within {claim}.",
+        "This GPU was not claimed within {claim}.",
         "Run a GPU cell or press Keep to keep it.",
     ),
     "hard_end": (
@@ -275,22 +275,22 @@ LEAVING: Final[Words] = {
         "running cell is interrupted and your variables are saved to the notebook.",
     ),
     "preempted": (
-        "Somebody with a prior claim needs this GPU.",
+        "Somebody with priority needs this GPU.",
         "A running cell is interrupted; your variables are saved to the notebook.",
     ),
     "preempted_in_part": (
-        "Somebody with a prior claim needs {giving} of these GPUs; you go on with {keeping}.",
-        "A running cell is interrupted, your variables are saved to the notebook, and the next "
-        "GPU cell goes on with the others.",
+        "Somebody with priority needs {giving} of these GPUs; you keep {keeping}.",
+        "A running cell is interrupted, your variables are saved to the notebook, and "
+        "the next GPU cell uses the others.",
     ),
     "reserved_in_part": (
-        "{giving} of these GPUs are reserved for a lab; you go on with {keeping}.",
-        "A running cell is interrupted, your variables are saved to the notebook, and the next "
-        "GPU cell goes on with the others.",
+        "{giving} of these GPUs are reserved for a lab; you keep {keeping}.",
+        "A running cell is interrupted, your variables are saved to the notebook, and "
+        "the next GPU cell uses the others.",
     ),
     "reshaped": (
         "You asked for {becoming}: it is kept for you.",
-        "Your variables are saved to the notebook, and it goes on by itself in a moment.",
+        "Your variables are saved to the notebook, and it continues by itself in a moment.",
     ),
     "reserved": (
         "This GPU is reserved for a lab.",
@@ -306,7 +306,7 @@ LEAVING: Final[Words] = {
         "Your variables are saved to the notebook; the next GPU cell asks for another one by "
         "itself.",
     ),
-    "returned": ("You gave the GPU back.", "Your variables are saved to the notebook."),
+    "returned": ("You released the GPU.", "Your variables are saved to the notebook."),
     "forced": (
         "An admin or instructor ended this lease.",
         "Your variables are saved to the notebook.",
@@ -316,20 +316,20 @@ LEAVING: Final[Words] = {
         "Your variables are saved to the notebook if that is possible.",
     ),
     "device_lost": (
-        "The GPU is gone.",
+        "The GPU is no longer available.",
         "Your variables are saved to the notebook if that is possible.",
     ),
 }
 
 #: How a lease ended.
 ENDED: Final[Words] = {
-    "returned": ("You gave the GPU back.", "Request a GPU again when you need one."),
+    "returned": ("You released the GPU.", "Request a GPU again when you need one."),
     "idle": (
         "The GPU was released: it was not used.",
-        "Your notebook goes on; the next GPU cell asks again by itself.",
+        "Your notebook keeps running; the next GPU cell requests one again.",
     ),
     "preempted": (
-        "Somebody with a prior claim needed the GPU.",
+        "Somebody with priority needed the GPU.",
         "The next GPU cell asks again by itself.",
     ),
     "expired": ("The lease's time was over.", "The next GPU cell asks again by itself."),
@@ -349,7 +349,7 @@ ENDED: Final[Words] = {
     ),
     "run_ended": (
         "The server of this background run has stopped.",
-        "Background runs, on the page My GPU or by `gpulease runs`, tell how the run went.",
+        "Background runs, on the page My GPU or by `gpulease runs`, show the result.",
     ),
     "forced": ("An admin or instructor ended this lease.", "Request a GPU again, or ask them."),
 }

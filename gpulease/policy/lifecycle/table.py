@@ -326,5 +326,5 @@ def adoption_alert(lease: Lease) -> Alert:
         lease.id,
         "adopted",
         f"Lease {lease.id} of {lease.user} runs, but the database does not know it: was it "
-        "restored from a backup?  It goes on for an hour at most.",
+        "restored from a backup?  It continues for an hour at most.",
     )

@@ -358,7 +358,7 @@ def _silent(snapshot: Snapshot) -> list[Alert]:
                 Alert(
                     lease.id,
                     "no_data",
-                    f"No evidence of the use of lease {lease.id} of {lease.user} has come for "
+                    f"There has been no evidence of use of lease {lease.id} of {lease.user} for "
                     f"{say_duration(round(silent))}. It is kept while nobody waits for its GPU.",
                     {"seconds": silent},
                 )

@@ -84,7 +84,7 @@ def check(
     if not ahead:
         raise refused(
             Text("Every session of {name} is over already.", name=wanted.name),
-            Text("Choose a time that is to come."),
+            Text("Choose a future time."),
         )
     _refuse_times(wanted, ahead, policy, now, before)
     _refuse_stacking(wanted, ahead, [w for w in booked if w.of.group == wanted.group], policy)

@@ -271,8 +271,8 @@ def _lent(snapshot: Snapshot, lease: Lease) -> str:
     if window is None or lease.state is not LeaseState.ACTIVE:
         return ""
     return Text(
-        "Seats of {lab} that nobody took are lent until {end}: a member of {group} who comes late "
-        "is served first, and may need this GPU.",
+        "Unclaimed seats of {lab} are lent until {end}: a late member of {group} has priority and "
+        "may need this GPU.",
         lab=_name(window),
         end=instant(window.end),
         group=window.of.group,

@@ -377,7 +377,7 @@ class WhatIf:
         if self._one.locked():
             raise GPULeaseError(
                 "whatif_busy",
-                "Another what-if is being worked out.",
+                "Another what-if is running.",
                 next_step=f"Ask again in a minute: one takes {self._limit:g} s at most.",
                 status=429,
             )

@@ -136,9 +136,9 @@ def _state(
 
 def _broken(device: Device) -> tuple[Use, str] | None:
     if device.lost:
-        return "lost", Text("It is not seen any more: nobody knows what runs on it.")
+        return "lost", Text("It is no longer visible: its state is unknown.")
     if not device.healthy:
-        return "quarantined", Text("It is not healthy: it is given to nobody until it works again.")
+        return "quarantined", Text("It is not healthy: it is not assigned until it works again.")
     if device.serves == () and device.occupied_by is None:
         return "quarantined", Text("It serves none of its pool's classes: see Health.")
     return None
@@ -160,11 +160,11 @@ def _use(
 
 _BY_STATE: Mapping[LeaseState, tuple[Use, str]] = {
     LeaseState.STARTING: ("starting", Text("The lease starts.")),
-    LeaseState.DRAINING: ("draining", Text("Variables are brought back to the notebook.")),
+    LeaseState.DRAINING: ("draining", Text("Variables are copied back to the notebook.")),
 }
 _BY_VERDICT: Mapping[Verdict, tuple[Use, str]] = {
     Verdict.BUSY: ("busy", Text("Something computes on it.")),
-    Verdict.QUIET: ("quiet", Text("A cell runs, but the GPU rests.")),
+    Verdict.QUIET: ("quiet", Text("A cell is running, but the GPU is idle.")),
     Verdict.IDLE: ("idle", Text("No cell runs on it.")),
     Verdict.UNKNOWN: ("unknown", Text("There is no data on its use.")),
 }

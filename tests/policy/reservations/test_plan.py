@@ -326,8 +326,8 @@ def test_who_works_on_a_lent_seat_reads_who_is_served_before_them(start, seats, 
     held = borrowers(0, 1, 2)
     found = view(held, [window(start=start, seats=seats)], count=count)
     words = (
-        f"Seats of “lab” that nobody took are lent until {instant(at(start + 2 * HOUR))}: a member "
-        "of cs101 who comes late is served first, and may need this GPU."
+        f"Unclaimed seats of “lab” are lent until {instant(at(start + 2 * HOUR))}: a late member "
+        "of cs101 has priority and may need this GPU."
     )
     assert {about(found, each) for each in held} == ({words} if said else {""})
 
@@ -337,7 +337,7 @@ def test_a_member_on_a_seat_reads_of_the_seat_while_others_are_lent():
     held = [mine, *borrowers(1, 2)]
     found = view(held, [window(start=-1800)])
     assert about(found, mine) == f"You have a seat in “lab” until {instant(at(2 * HOUR - 1800))}."
-    assert "is served first" in about(found, held[1])
+    assert "has priority" in about(found, held[1])
 
 
 # Idleness in a window.

@@ -103,7 +103,7 @@ function stepChoice(item, chosen) {
       "select",
       { class: "form-select gl-count", id: "ask-step", name: "at_least" },
       h("option", { value: "", selected: !chosen }, _("I give all of it back")),
-      item.steps.map((step) => h("option", { value: String(step), selected: String(step) === chosen }, _("I go on with {percent}% of the card", { percent: step }))),
+      item.steps.map((step) => h("option", { value: String(step), selected: String(step) === chosen }, _("Continue with {percent}% of the card", { percent: step }))),
     ),
   );
 }
@@ -123,10 +123,10 @@ function hoursChoice(chosen) {
 function promise(holder, chosen, now) {
   if (holder.servers.length === 0) return _("Your server starts first; the GPU follows by itself.");
   const free = chosen && chosen.free > 0;
-  if (free) return _("It comes to your running notebook in a moment. Plain cells then run on the GPU, with all your variables.");
+  if (free) return _("Your running notebook gets it in a moment. Plain cells then run on the GPU, with all your variables.");
   const place = chosen?.queued ? _("You get place {n} in the queue", { n: chosen.queued + 1 }) : _("You get a place in the queue");
   const expected = chosen ? expectedWords(chosen, now) : "";
-  return `${place}${expected ? `; ${expected}` : ""}. ${_("Your notebook goes on meanwhile, and the GPU comes to it by itself.")}`;
+  return `${place}${expected ? `; ${expected}` : ""}. ${_("Your notebook keeps running meanwhile and gets the GPU by itself.")}`;
 }
 
 /** The first class that has something free, else the first. */

@@ -1,7 +1,7 @@
 // Who came to the sessions of a reservation: people by sessions.  Makes markup only.
 import { h } from "./dom.js";
 import { _, locale } from "./texts.js";
-import { duration } from "./words.js";
+import { duration, hourOf } from "./words.js";
 
 const DAY = { day: "numeric", month: "short" };
 const day = (start) => new Date(`${start}:00`).toLocaleDateString(locale, DAY);
@@ -18,7 +18,7 @@ export function attendance({ people, sessions, rows, here, address }) {
   const now = (time) => (time === here ? "gl-here" : null);
   const number = (of) => of.filter((key) => came.has(key)).length;
   const total = (key, of, all) => h("td", { "data-key": key }, _("{n} of {total}", { n: number(of), total: all.length }));
-  const head = (time) => h("th", { scope: "col", class: now(time), "data-key": time, "aria-current": time === here && "true" }, day(time), h("div", { class: "gl-small" }, time.slice(11)));
+  const head = (time) => h("th", { scope: "col", class: now(time), "data-key": time, "aria-current": time === here && "true" }, day(time), h("div", { class: "gl-small" }, hourOf(time)));
   const line = (name) =>
     h(
       "tr",
@@ -47,7 +47,7 @@ export function attendance({ people, sessions, rows, here, address }) {
 /** When a person came, and for how long their GPU was busy. */
 function visit(row) {
   if (!row) return [h("span", { class: "visually-hidden" }, _("did not come")), h("span", { "aria-hidden": "true" }, "–")];
-  return [h("span", { class: "gl-came" }, row.came.slice(11)), h("div", { class: "gl-small" }, _("{time} busy", { time: duration(Number(row.busy_seconds)) }))];
+  return [h("span", { class: "gl-came" }, hourOf(row.came)), h("div", { class: "gl-small" }, _("{time} in use", { time: duration(Number(row.busy_seconds)) }))];
 }
 
 /** The rows of a CSV with a header, as objects; a quoted field may hold commas and quotes. */

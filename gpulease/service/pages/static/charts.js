@@ -9,7 +9,7 @@ import { duration, percent } from "./words.js";
 export const HEIGHT = 220; // px
 // The lowest of the stack first: what a lease's GPU did, and a colour of the page's theme.
 const LAYERS = [
-  ["busy", _("busy"), "--bs-success"],
+  ["busy", _("in use"), "--bs-success"],
   ["quiet", _("quiet"), "--bs-info"],
   ["idle", _("idle"), "--bs-warning"],
   ["unknown", _("no data"), "--bs-secondary"],
@@ -42,7 +42,7 @@ export function showCharts(place, choice) {
     const waited = frame(_("People waiting"), waitWords(found));
     update(place);
     const heading = h("h3", { class: "h6 mb-1" }, _("Use of each device"));
-    const legend = h("p", { class: "gl-small" }, _("Busy share in percent. Empty: no lease held it."));
+    const legend = h("p", { class: "gl-small" }, _("In use, in percent. Empty: no lease held it."));
     place.append(used.whole, waited.whole, h("p", {}, link("timeline")), heading, legend, h("div", {}, heatMap(devices)), link("devices"));
     const width = place.clientWidth;
     return [usedPlot(found, width, used.inner), waitPlot(found, width, waited.inner)];
@@ -83,7 +83,7 @@ function usedWords({ items, devices }) {
   const all = mean(items, held);
   if (!all) return _("No GPU was in use.");
   const busy = mean(items, (item) => item.busy) / all;
-  return _("On average {held} of {devices} GPUs were leased, and busy {share} of that time.", { held: figure(all), devices, share: percent(busy) });
+  return _("On average {held} of {devices} GPUs were leased, and in use {share} of that time.", { held: figure(all), devices, share: percent(busy) });
 }
 
 function waitWords({ items }) {

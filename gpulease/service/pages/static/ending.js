@@ -54,7 +54,7 @@ export function ending(live) {
     };
     const filled = { who: h("strong", {}, lease.user), gpu: lease.gpu_class, server: theirServer(lease.server) };
     const who = lease.state === "queued" ? _h("{who} waits for {gpu} for {server}.", filled) : _h("{who} has {gpu} for {server}.", filled);
-    open(_("End this lease"), who, _("Its variables are saved to the notebook first, as far as the time for that allows. The notebook goes on without a GPU."), _("End the lease"), _("Let it run"));
+    open(_("End this lease"), who, _("Its variables are saved to the notebook first, as far as the time for that allows. The notebook keeps running without a GPU."), _("End the lease"), _("Let it run"));
   }
 
   function all(group, n) {
@@ -64,7 +64,7 @@ export function ending(live) {
       return _n("{n} lease is being ended.", "{n} leases are being ended.", items.length);
     };
     const who = [_n("{n} lease or request of {group}’s members ends, but none of your own.", "{n} leases and requests of {group}’s members end, but none of your own.", n, { group })];
-    open(_("End all leases of {group}?", { group }), who, _("Variables are saved to the notebooks first, as far as the time for that allows. The notebooks go on without a GPU."), _("End them all"), _("Let them run"));
+    open(_("End all leases of {group}?", { group }), who, _("Variables are saved to the notebooks first, as far as the time for that allows. The notebooks keep running without a GPU."), _("End them all"), _("Let them run"));
   }
 
   return { one, all };

@@ -65,10 +65,10 @@ function incidents(answer) {
 
 // What each part that fails means for people, and what to do; the part's own words stand below.
 const TROUBLES = {
-  store: [_("The database does not take changes."), _("Nothing is granted or saved until it does; running leases go on. Check that it runs, has room and can be reached (`database_url`).")],
+  store: [_("The database does not take changes."), _("Nothing is granted or saved until it does; running leases continue. Check that it runs, has room and can be reached (`database_url`).")],
   planning: [_("No plan can be made."), _("Nobody is granted a GPU and nothing is reclaimed. The service's log has the error under this reference; an earlier policy can be restored on the page Policy.")],
-  hub: [_("The hub does not answer the service."), _("Running leases go on; new requests are refused until it does. Check that the hub runs and that the service's token is still valid.")],
-  device_problem: [_("The GPUs cannot be seen."), _("What runs goes on. Look at the driver on this machine, or at the cluster's API.")],
+  hub: [_("The hub does not answer the service."), _("Running leases continue; new requests are refused until it does. Check that the hub runs and that the service's token is still valid.")],
+  device_problem: [_("The GPUs cannot be seen."), _("Running cells continue. Check the driver on this machine, or the cluster's API.")],
 };
 
 /** An alert, with what can be done about it here. */

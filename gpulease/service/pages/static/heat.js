@@ -26,5 +26,5 @@ export function heatMap({ since, step, items }) {
 function square(held, busy) {
   if (!held) return h("td", {}, h("span", { class: "visually-hidden" }, _("free")));
   const level = busy ? Math.ceil(busy * LEVELS) : 0;
-  return h("td", { class: `gl-heat-${level}`, title: _("leased {held}, busy {busy}", { held: percent(held), busy: percent(busy) }) }, Math.round(busy * 100).toLocaleString(locale));
+  return h("td", { class: `gl-heat-${level}`, title: _("leased {held}, in use {busy}", { held: percent(held), busy: percent(busy) }) }, Math.round(busy * 100).toLocaleString(locale));
 }

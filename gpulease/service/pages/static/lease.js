@@ -43,7 +43,7 @@ const THEIR_END_WORDS = {
 };
 
 // What became of the variables, by how the lease ended; "" where none had ever left home.
-const HOME = _("The variables that GPU cells changed are in your notebook; any that could not be brought back are named there.");
+const HOME = _("The variables that GPU cells changed are in your notebook; any that could not be copied back are named there.");
 const VARIABLES = {
   failed: _("Everything that was in your notebook already is intact. Names whose newest values were lost are marked in the notebook and say so when read."),
   server_gone: _("Variables live in the notebook's kernel and ended with your server. What a GPU cell could still save waits for the next lease of that notebook."),
@@ -127,7 +127,7 @@ function queuedFacts(lease, now) {
 
 function startingSteps(lease) {
   const at = lease.reason === "connecting" ? 2 : 1;
-  const steps = [_("GPU is yours"), _("Starting a process on the GPU"), _("Connecting your notebook")];
+  const steps = [_("GPU assigned"), _("Starting a process on the GPU"), _("Connecting your notebook")];
   const mark = (index) => (index < at ? "done" : index === at ? "now" : "next");
   const words = { done: _("done"), now: _("now"), next: _("to come") };
   return h(
@@ -144,7 +144,7 @@ function activeFacts(lease, now) {
     lease.notebook ? fact(_("Notebook"), lease.notebook) : null,
     lease.devices.length ? fact(lease.devices.length > 1 ? _("Devices") : _("Device"), devices(lease)) : null,
     fact(_("Held for"), since(lease.active_since, now)),
-    lease.busy_share === null || lease.busy_share === undefined ? null : fact(_("Busy"), _("{share} of that time", { share: percent(lease.busy_share) })),
+    lease.busy_share === null || lease.busy_share === undefined ? null : fact(_("In use"), _("{share} of that time", { share: percent(lease.busy_share) })),
   ];
 }
 
@@ -204,7 +204,7 @@ function leftBehind(lease) {
   return h(
     "details",
     { class: "gl-blockers", "data-key": "blockers" },
-    h("summary", {}, lease.state === "ended" ? _n("{n} variable is lost", "{n} variables are lost", found.length) : _n("{n} variable cannot leave the GPU", "{n} variables cannot leave the GPU", found.length)),
+    h("summary", {}, lease.state === "ended" ? _n("{n} variable is lost", "{n} variables are lost", found.length) : _n("{n} variable cannot be copied back", "{n} variables cannot be copied back", found.length)),
     h("ul", {}, found.map((item) => h("li", {}, item.name ? h("code", {}, item.name) : null, item.name ? ": " : "", item.sentence))),
   );
 }

@@ -23,7 +23,7 @@ export class Replay {
     if (text === this.text) return;
     this.text = text;
     this.#soon(WAIT);
-    this.#say(text ? _("Working out what last week would have been…") : "");
+    this.#say(text ? _("Computing last week with these values…") : "");
   }
 
   #soon(wait) {

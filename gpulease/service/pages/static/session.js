@@ -4,7 +4,7 @@ import { attendance, parseCSV } from "./attendance.js";
 import { alertError, announce, clearAlert, h, meta, onAction, update } from "./dom.js";
 import { _ } from "./texts.js";
 import { labOf } from "./timetable.js";
-import { duration } from "./words.js";
+import { duration, when } from "./words.js";
 import { span } from "./zones.js";
 
 const $ = (id) => document.getElementById(`session-${id}`);
@@ -55,7 +55,7 @@ export class Session {
     update(
       $("about"),
       h("p", { class: "gl-sentence" }, span(one.local_start, one.local_end), h("span", { class: "text-body-secondary" }, ` (${of.zone})`)),
-      h("dl", { class: "gl-facts" }, fact(_("State"), STATES[one.state]), fact(_("Seats"), `${one.seats} × ${of.gpu_class}`, one.seats < one.reserved ? _(", {n} reserved", { n: one.reserved }) : ""), held ? fact(_("Taken"), _("{n} of {total}", { n: one.claimed, total: one.seats })) : null, one.first_gpus && one.state === "lead" ? fact(_("First GPU"), one.first_gpus.slice(11, 16)) : null, fact(_("Upcoming sessions"), of.windows_ahead), of.exam ? fact(_("Exam"), _("no GPU is taken away")) : null, of.image ? fact(_("Image"), h("code", { class: "text-break" }, of.image)) : null),
+      h("dl", { class: "gl-facts" }, fact(_("State"), STATES[one.state]), fact(_("Seats"), `${one.seats} × ${of.gpu_class}`, one.seats < one.reserved ? _(", {n} reserved", { n: one.reserved }) : ""), held ? fact(_("Taken"), _("{n} of {total}", { n: one.claimed, total: one.seats })) : null, one.first_gpus && one.state === "lead" ? fact(_("First GPU"), when(one.first_gpus)) : null, fact(_("Upcoming sessions"), of.windows_ahead), of.exam ? fact(_("Exam"), _("no GPU is taken away")) : null, of.image ? fact(_("Image"), h("code", { class: "text-break" }, of.image)) : null),
       of.manages ? h("dl", { class: "gl-facts" }, people(of).map(([name, value]) => fact(name, value))) : null,
     );
   }

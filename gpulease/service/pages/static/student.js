@@ -38,7 +38,7 @@ function draw() {
   const shown = last ? [last] : current;
   const may = holder.mayAsk();
   const cards = shown.map((lease) => leaseCard(lease, classTitle(lease.gpu_class), now, { busy: holder.busy, serverUrl: holder.serverUrl(lease.server), question: holder.question(lease.id), waiting: waitingFor(lease), again: !may, readings: readings.of(lease) }));
-  const nothing = h("p", { class: "text-body-secondary", "data-key": "none" }, _("You have no GPU. Your notebooks run on the CPU and lose nothing when a GPU comes or goes."));
+  const nothing = h("p", { class: "text-body-secondary", "data-key": "none" }, _("You have no GPU. Your notebooks run on the CPU; they lose nothing when a GPU is assigned or released."));
   update($("leases"), cards.length ? cards : nothing);
   $("simulated").hidden = ![...live.classes, ...shown].some((item) => item.simulated);
   $("ask").hidden = !may;

@@ -60,7 +60,7 @@ function row(lease, now, extra) {
     cell(_("GPU"), lease.gpu_class, lease.count > 1 ? ` × ${lease.count}` : "", lease.percent ? ` · ${lease.percent}%` : "", lease.devices.map((device) => h("div", { class: "gl-small", title: device.uuid }, device.name))),
     cell(_("State"), stateBadge(lease), queued && lease.position ? h("div", { class: "gl-small" }, _("place {n}", { n: lease.position })) : null, lease.detail ? h("div", { class: "gl-small", "data-key": "detail" }, lease.detail) : null),
     cell(_("How long"), since(queued ? lease.created : (lease.active_since ?? lease.created), now)),
-    cellOf("use", _("Use"), use, share === undefined || share === null ? null : h("div", { class: "gl-small" }, _("busy {share} of its time", { share: percent(share) }))),
+    cellOf("use", _("Use"), use, share === undefined || share === null ? null : h("div", { class: "gl-small" }, _("in use {share} of its time", { share: percent(share) }))),
     cellOf("details", _("Details"), h("div", {}, sentenceOf(lease)), lease.next_step ? h("div", { class: "gl-small" }, lease.next_step) : null),
     extra ? cell("", extra(lease)) : null,
   );

@@ -43,7 +43,9 @@ function closed({ first, last, title }) {
 
 // The month by its name: 11/10 is a day of October to some readers.
 const DATE = { weekday: "short", day: "numeric", month: "short" };
-const CLOCK = new Intl.DateTimeFormat(locale, { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
+// The reader's own clock: 7:19 PM or 19:19.
+const TIME = { hour: "numeric", minute: "2-digit" };
+const CLOCK = new Intl.DateTimeFormat(locale, TIME);
 
 /** The calendar's own words, but of a window over midnight it says only what is in one day's column. */
 function hours({ start, end }, timeText) {
@@ -82,7 +84,7 @@ function opening(found, start, end) {
   first.setHours(...DAY.split(":").map(Number), 0, 0);
   const inTheDay = next.from >= first && new Date(next.end) - first <= SEEN * 3600_000;
   const midnight = new Date(next.from).setHours(0, 0, 0, 0);
-  return inTheDay ? DAY : CLOCK.format(Math.max(midnight, next.from - LEAD));
+  return inTheDay ? DAY : wall(new Date(Math.max(midnight, next.from - LEAD))).slice(11);
 }
 
 /**
@@ -141,8 +143,8 @@ export function timetable(place, { read, closures, onPick, onOpen, onMove }) {
     dayMaxEvents: true,
     slotEventOverlap: false,
     selectBackgroundColor: "var(--bs-primary-bg-subtle)",
-    eventTimeFormat: { hour: "2-digit", minute: "2-digit", hourCycle: "h23" },
-    slotLabelFormat: { hour: "2-digit", minute: "2-digit", hourCycle: "h23" },
+    eventTimeFormat: TIME,
+    slotLabelFormat: TIME,
     eventContent: content,
     select: ({ start, end, allDay }) => onPick(allDay ? workday(start) : { start: wall(start), end: wall(end) }),
     eventClick: ({ event }) => event.extendedProps.reservation && onOpen(event.extendedProps.reservation, event.extendedProps.window),

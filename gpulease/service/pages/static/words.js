@@ -55,6 +55,9 @@ export function when(iso) {
   return today ? time : `${date.toLocaleDateString(locale, { day: "numeric", month: "short" })} ${time}`;
 }
 
+/** The hour of a time on some zone's wall ("2030-03-02T14:00"), as the reader's clock writes it. */
+export const hourOf = (wallTime) => new Date(`${wallTime.slice(0, 16)}:00Z`).toLocaleTimeString(locale, { timeStyle: "short", timeZone: "UTC" });
+
 /** A sentence with its instants ("2030-01-02T19:19:05Z") as the reader's own clock shows them. */
 export const localTimes = (sentence) => sentence.replace(/\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ/g, when);
 

@@ -1,5 +1,6 @@
 // The clock on the wall of a zone, as the service writes times of reservations.  Pure.
 import { _, locale } from "./texts.js";
+import { hourOf } from "./words.js";
 
 export const HERE = Intl.DateTimeFormat().resolvedOptions().timeZone || "UTC";
 
@@ -27,9 +28,11 @@ export function zones() {
   return [...new Set([HERE, "UTC", ...known])];
 }
 
-/** "2 Mar, 14:00 to 16:00" from two wall-clock times. */
+const dayOf = (wallTime) => new Date(`${wallTime}:00Z`).toLocaleDateString(locale, { weekday: "short", day: "numeric", month: "short", timeZone: "UTC" });
+
+/** "Mon, 2 Mar, 14:00 to 16:00" from two wall-clock times. */
 export function span(start, end) {
-  const day = new Date(`${start}:00`).toLocaleDateString(locale, { weekday: "short", day: "numeric", month: "short" });
-  const until = start.slice(0, 10) === end.slice(0, 10) ? end.slice(11) : end.replace("T", " ");
-  return _("{day}, {start} to {end}", { day, start: start.slice(11), end: until });
+  const sameDay = start.slice(0, 10) === end.slice(0, 10);
+  const until = sameDay ? hourOf(end) : `${dayOf(end)}, ${hourOf(end)}`;
+  return _("{day}, {start} to {end}", { day: dayOf(start), start: hourOf(start), end: until });
 }
