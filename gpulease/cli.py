@@ -143,7 +143,7 @@ def _add_agent(commands: Commands) -> None:
         "agent",
         help="watch the GPUs of a Kubernetes node and report to the lease service",
         description="Runs on each GPU node. Reads every GPU once a second and posts what it saw in"
-        " batches. Waits for a driver, a kubelet or a service that is away, and says so. Needs the"
+        " batches. Waits for a missing driver, kubelet or service, and says so. Needs the"
         " extra agent.",
     )
     agent.add_arguments(parser)
@@ -191,9 +191,9 @@ def _add_uninstall(commands: Commands) -> None:
     parser = commands.add_parser(
         "uninstall",
         help="take everything of gpulease out of a Kubernetes cluster",
-        description="Removes what bears gpulease's label in any namespace, running leases among it,"
-        " with the rights of a cluster's admin. Run `helm uninstall gpulease` first. The hub,"
-        " its servers and all homes stay. Without --yes it only says what would go.",
+        description="Removes everything with gpulease's label in any namespace, running leases "
+        "too, with the rights of a cluster's admin. Run `helm uninstall gpulease` first. The hub,"
+        " its servers and all homes stay. Without --yes it only lists what would be removed.",
     )
     uninstall.add_arguments(parser)
     parser.set_defaults(run=uninstall.run)
@@ -218,7 +218,7 @@ def _add_policy(commands: Commands) -> None:
     beside.add_argument(
         "--service",
         action="store_true",
-        help="compare with what the running service has in force, and say who it would affect",
+        help="compare with the policy of the running service, and say who is affected",
     )
     check.add_argument("--url", help="the service's address, ending in /services/gpulease/")
     check.set_defaults(run=_policy_check)
@@ -281,8 +281,8 @@ def _add_simulate(commands: Commands) -> None:
     parser = commands.add_parser(
         "simulate",
         help="replay a trace, the recorded history or a scenario under one policy or several",
-        description="Lets invented or recorded people work through the very same planner on a"
-        " virtual clock, and says what GPUs were held, used and waited for.",
+        description="Replays invented or recorded work through the same planner on a virtual "
+        "clock, and reports the GPU time held, used and waited for.",
     )
     simulate.add_arguments(parser)
     parser.set_defaults(run=simulate.run)

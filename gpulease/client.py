@@ -216,6 +216,6 @@ def _unreachable(detail: str) -> GPULeaseError:
     return GPULeaseError(
         "service_unreachable",
         f"The lease service does not answer ({detail}).",
-        next_step="Running leases go on; try again in a moment.",
+        next_step="Running leases continue; try again in a moment.",
         status=503,
     )

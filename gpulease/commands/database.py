@@ -26,7 +26,7 @@ def add_parsers(actions: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     export = _add(actions, "export", "Print all that is stored about a person, as JSON.")
     export.add_argument("user", metavar="USER", help="the person")
     forget = _add(
-        actions, "forget", "Put a pseudonym in a person's place (stop the service first)."
+        actions, "forget", "Replace a person's name by a pseudonym (stop the service first)."
     )
     forget.add_argument("user", metavar="USER", help="the person")
     for parser in (backup, restore, export, forget):

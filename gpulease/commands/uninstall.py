@@ -104,7 +104,7 @@ async def remove(client: Client, found: Found) -> None:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
-    parser.add_argument("--yes", action="store_true", help="do it; without this only say what")
+    parser.add_argument("--yes", action="store_true", help="do it; without this only list it")
     parser.add_argument("--kubeconfig", default="", metavar="FILE", help="KUBECONFIG otherwise")
     parser.add_argument("--context", default="", help="its context")
 

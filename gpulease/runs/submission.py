@@ -159,7 +159,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--on-loss", choices=("fail", "restart"), default="fail",
-        help="what follows when the notebook's kernel dies: the run fails, or begins again",
+        help="when the notebook's kernel dies: the run fails, or starts again",
     )  # fmt: skip
 
 

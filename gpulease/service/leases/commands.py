@@ -368,7 +368,7 @@ def hub_unreachable() -> GPULeaseError:
     return GPULeaseError(
         "hub_unreachable",
         "The hub does not answer, so the asking server cannot be recognised.",
-        next_step="Running leases go on; try again in a moment.",
+        next_step="Running leases continue; try again in a moment.",
         status=502,
     )
 

@@ -249,7 +249,7 @@ class BaseHandler(LogIn, HubOAuthenticated, Answers):
             raise GPULeaseError(
                 "hub_unreachable",
                 "The hub does not answer, so nobody can be recognised.",
-                next_step="Running leases go on; try again in a moment.",
+                next_step="Running leases continue; try again in a moment.",
                 status=502,
             ) from error
         if model is None:

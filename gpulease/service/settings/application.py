@@ -108,7 +108,7 @@ class GPULeaseService(Application):
         help="Where values that cannot return are parked, in the user's own home; empty: nowhere.",
     ).tag(config=True)
     park_limit = Unicode(
-        "2GiB", help="How much one person's parked values may take; the rest is named as lost."
+        "2GiB", help="How much one person's parked values may take; the rest is reported as lost."
     ).tag(config=True)
     notify_smtp = Unicode(
         "",
@@ -155,11 +155,11 @@ class GPULeaseService(Application):
     lost_seconds = Float(
         15.0,
         min=0.1,
-        help="Seconds without any sign of a lease's processes until it counts as gone.",
+        help="Seconds without any sign of a lease's processes until it counts as lost.",
     ).tag(config=True)
     metrics_url = Unicode(
         help="Where to answer /metrics without a token, such as http://0.0.0.0:9981 (nowhere if "
-        "empty).  Let nobody but Prometheus reach it."
+        "empty).  Only Prometheus should reach it."
     ).tag(config=True)
     connections_max = Integer(
         2000,
@@ -167,7 +167,9 @@ class GPULeaseService(Application):
         help="Connections open at a time, live channels not counted; the oldest silent one goes.",
     ).tag(config=True)
     request_seconds = Float(
-        30.0, min=0.1, help="Seconds that a request's headers, and then its body, may take to come."
+        30.0,
+        min=0.1,
+        help="Seconds that a request's headers, and then its body, may take to arrive.",
     ).tag(config=True)
     keep_minutes_days = Float(
         Ages.minutes, min=0.1, help="Days after which minutes of evidence become hours."
