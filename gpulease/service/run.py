@@ -32,7 +32,7 @@ from gpulease.service.control_loop.ledger import Ledger
 from gpulease.service.control_loop.policies import Policies, WhatIf
 from gpulease.service.control_loop.reconcile import Reconciler
 from gpulease.service.hubs.api import HubAPI
-from gpulease.service.hubs.auth import ServiceOAuth
+from gpulease.service.hubs.auth import ServiceOAuth, close_hub_client
 from gpulease.service.hubs.hubs import Hubs
 from gpulease.service.leases.commands import LeaseCommands
 from gpulease.service.leases.events import Events
@@ -132,6 +132,7 @@ class RunningService:
         for server in servers:
             await server.close_all_connections()
         await services.provider.close()
+        await close_hub_client()
         services.workers.close()
         services.ledger.close()
         log.info("the lease service ended; leases go on")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 from tornado.httpserver import HTTPServer
@@ -262,3 +263,14 @@ async def test_thousands_who_come_back_at_once_do_not_all_ask_the_hub_at_once() 
     assert max(most) == auth._AT_ONCE
     server.stop()
     await server.close_all_connections()
+
+
+async def test_a_service_that_ends_keeps_nothing_open(hub, run):
+    def opened() -> int:
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    before = opened()
+    async with run() as site:
+        await site.client(hub.token("stu", OWN, REQUEST)).leases()
+    # What looked names up ends in a thread of its own.
+    await wait_for_async(lambda: opened() <= before, seconds=10)

@@ -90,6 +90,16 @@ class Asker:
         return self.admin or (self.may_ask and user == self.name)
 
 
+async def close_hub_client() -> None:
+    """Close the client with which JupyterHub's own code has asked the hub in this event loop."""
+    try:
+        from jupyterhub.httpclient import JupyterHubHTTPClient
+    except ImportError:  # JupyterHub 5 asks by tornado's client, which keeps nothing open
+        return
+    # Its connector looks names up in a thread of its own, where aiodns is installed.
+    await JupyterHubHTTPClient.loop_instance().close()
+
+
 def asker_of(model: Mapping[str, Any], names: HubNames = ONE_HUB) -> Asker:
     """Read a hub's user model (``GET /hub/api/user``) of a token.
 
