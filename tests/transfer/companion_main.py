@@ -3,9 +3,6 @@
 import os
 import traceback
 
-from gpulease.transfer.values.landing import commit
-from gpulease.transfer.values.landing.staging import Staging
-from gpulease.transfer.values.side import Side
 from gpulease.transfer_next.api import TransferSettings
 from gpulease.transfer_next.choice import away_side
 
@@ -20,56 +17,16 @@ def run(space, source):
     return eval(compile(ast.Expression(last.value), "<cell>", "eval"), space) if last else None
 
 
-def _spoil(unit):
-    """Leave a unit in the middle of being written."""
-    if type(unit) is list:
-        unit.append("half")
-    elif isinstance(unit, type):
-        unit.kind = "half"
+def _faults():
+    from tests.transfer.faults import Faults  # of the first engine's steps
 
-
-#: Steps of a commit, and where each is found.
-STEPS_OF = {
-    "apply_content": commit, "_put_in_place": commit, "keep_objects": commit,
-    "adopt": Staging, "_lend": Side, "_after_commit": Side,
-}  # fmt: skip
-
-
-class Faults:
-    """Makes one step of a commit fail: by an exception, or by the death of the process."""
-
-    def __init__(self):
-        self.came = False
-        self._undo = lambda: None
-
-    def set(self, kind, point, at):
-        """Let call number ``at`` of ``point`` fail, once (no kind: none); say if the last did."""
-        self._undo()
-        came, self.came = self.came, False
-        if kind:
-            owner = STEPS_OF[point]
-            usual = getattr(owner, point)
-            left = iter([False] * at + [True])
-
-            def fails(*args, **kwargs):
-                if not next(left, False):
-                    return usual(*args, **kwargs)
-                if kind == "kill":
-                    os._exit(9)
-                self.came = True
-                if point == "apply_content":
-                    _spoil(args[0])
-                raise RuntimeError("no room")
-
-            setattr(owner, point, fails)
-            self._undo = lambda: setattr(owner, point, usual)
-        return came
+    return Faults()
 
 
 def main(space, talk):
     """Do what each order says, until the last one."""
     hidden = set(space)
-    faults = Faults()
+    faults = None
     first = talk.hear()
     os.environ["GPULEASE_ENGINE"] = first["engine"]  # this process has that of an earlier test
     away = away_side(space, hidden=hidden, settings=TransferSettings(**first["settings"]))
@@ -92,6 +49,7 @@ def main(space, talk):
             names = sorted(set(space) - hidden)
             talk.tell({"error": error, "names": names, "nothing_new": nothing_new})
         elif order["op"] == "fault":
+            faults = faults or _faults()
             talk.tell({"came": faults.set(order["kind"], order["point"], order["at"])})
         elif order["op"] == "park":
             report = away.park(order["path"], order["seconds"])
