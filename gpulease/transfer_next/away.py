@@ -52,6 +52,7 @@ class AwaySide:
         self._results: dict[int, Any] = {}
         self.side = Side("a", namespace, hidden, self._results)
         self.state = ProcessState()
+        self.state.own.are_carried = True
         self._threads = UserThreads(namespace)
         self._reached = Reached(lambda: bool(self._threads.alive()))
         self._idle = threading.Condition(threading.RLock())

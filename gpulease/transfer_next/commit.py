@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from . import in_place, state
+from . import in_place, own, state
 from .classes import Undo
 from .engine import StageError
 from .loader import Staged
@@ -53,5 +53,6 @@ def _bind(staged: Staged, roots: Roots) -> None:
         sealed = {name for packed, _ in staged.sealed for name in packed.names}
         roots.keep_only({*parcel.names, *parcel.yours} - parcel.away.keys() - sealed)
     roots.bind({root[2:]: value for root, value in staged.values.items() if root[0] == "n"})
+    own.put({root: value for root, value in staged.values.items() if root[0] == "m"}, staged.undo)
     if parcel.names is not None:
         roots.sort(parcel.names)

@@ -68,6 +68,8 @@ class Parcel:
     #: The sender's pins: what the receiver keeps a counterpart of.
     pins: frozenset[str]
     state: dict[str, Any]
+    #: The sender's own modules: digest of the file, and how often it was loaded.
+    own: dict[str, tuple[str, int]] = field(default_factory=dict)
     #: What something on the sender's side goes on holding as it was: types, for a note.
     kept: list[str] = field(default_factory=list)
     #: Names whose very value cannot leave the sender's side, and what it is, in words: what stands

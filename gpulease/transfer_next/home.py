@@ -58,7 +58,9 @@ class HomeSide(Exchange):
         peer = Peer(self.settings.memory_margin, available)
         self._threads = UserThreads(namespace)
         reached = Reached(lambda: bool(self._threads.running()))
-        super().__init__(side, state or ProcessState(), peer, self.settings.small_bytes, reached)
+        state = state or ProcessState()
+        state.own.are_carried = True
+        super().__init__(side, state, peer, self.settings.small_bytes, reached)
         self.owner = Place.HOME
         self._imports = ImportsAhead(self.peer)
         self._origins = Origins(namespace)

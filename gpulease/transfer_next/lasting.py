@@ -11,6 +11,8 @@ from typing import Any
 
 from gpulease.sides.looks import ask, is_a
 
+from . import own
+
 #: By class: how many modules there were at the last look, and where instances are found.
 _seen: weakref.WeakKeyDictionary[type, tuple[int, dict[int, tuple[str, str]]]]
 _seen = weakref.WeakKeyDictionary()
@@ -28,6 +30,8 @@ def instances(kind: type) -> dict[int, tuple[str, str]]:
 def _look(kind: type) -> dict[int, tuple[str, str]]:
     package = kind.__module__.partition(".")[0]
     found: dict[int, tuple[str, str]] = {}
+    if own.is_own(kind.__module__):
+        return found  # what is in it travels
     for name, module in list(sys.modules.items()):
         space = getattr(module, "__dict__", None)
         if name.partition(".")[0] != package or package == "__main__" or type(space) is not dict:

@@ -13,7 +13,7 @@ from typing import Any
 
 from gpulease.errors import GPULeaseError
 
-from . import anatomy, classes, in_place, lasting, pieces, rebuild
+from . import anatomy, classes, in_place, lasting, own, pieces, rebuild
 from . import stayed as stayed_kind
 from .classes import Undo
 from .engine import PackedComponent, Parcel, StageError
@@ -207,6 +207,7 @@ def stage(parcel: Parcel, here: Here, bound: Counterparts) -> Staged:
     collecting = gc.isenabled()
     gc.disable()
     rebuild.CURRENT.here, here.undo = here, staged.undo
+    own.catch_up(parcel.own)
     try:
         for oid, pickled in parcel.shells:
             if bound.get(oid) is None:
@@ -297,7 +298,7 @@ def _load_roots(component: PackedComponent, unpickler: _Unpickler, here: Here,
             cls = here.class_of(root[2:])
             classes.apply_methods(cls, unpickler.load(), staged.undo)
             classes.apply_rest(cls, unpickler.load(), staged.undo)
-        elif root[0] == "n" or not component.filled:
+        elif root[0] != "p" or not component.filled:
             staged.values[root] = unpickler.load()
     for pin in component.filled:
         staged.contents[pin] = unpickler.load()

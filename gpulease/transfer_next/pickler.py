@@ -30,6 +30,7 @@ from . import (
     files,
     lasting,
     leaves,
+    own,
     pieces,
     private,
     rebuild,
@@ -109,7 +110,9 @@ def travels_by_value(obj: Any) -> bool:
     if module == "__main__" or not isinstance(module, str):
         return True
     try:
-        return operator.attrgetter(name)(sys.modules[module]) is not obj
+        if operator.attrgetter(name)(sys.modules[module]) is not obj:
+            return True
+        return own.has_state(obj)
     except (KeyError, AttributeError, ValueError):
         return _found_elsewhere(obj) is None
 
@@ -136,18 +139,23 @@ def takes_raw(cls: type) -> bool:
         own: Any = cls.__reduce__
         return (
             not anatomy.made_by_python(cls)
-            or travels_by_value(cls)
+            or _is_the_persons(cls)
             or (own is BaseException.__reduce__ and not hasattr(cls, "__getnewargs__"))
         )
     if not anatomy.made_by_python(cls):
         return cls is types.SimpleNamespace
-    if travels_by_value(cls) or any(
+    if _is_the_persons(cls) or any(
         (base.__module__.partition(".")[0], base.__name__) in _FORGETFUL for base in cls.__mro__
     ):
         return True
     # What has no way of its own besides its builtin's is that and its attributes.
     base = anatomy.builtin_under(cls)
     return all(getattr(cls, way, None) is getattr(base, way, None) for way in _WAYS)
+
+
+def _is_the_persons(cls: type) -> bool:
+    """Say whether a class is the person's: the way in which it is pickled is meant for files."""
+    return travels_by_value(cls) or own.is_own(cls.__module__)
 
 
 def _bare(kind: type) -> ways.Reduce:
@@ -158,6 +166,13 @@ def _bare(kind: type) -> ways.Reduce:
 
 def _unknown(_pickler: Any, _obj: Any) -> Any:
     raise AssertionError
+
+
+class StandsIn:
+    """Is packed as what stands for a value that stays."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
 
 
 class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
@@ -242,6 +257,8 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         """Reduce a class: the notebook's to its id, another to its name."""
         if travels_by_value(obj):
             return rebuild.class_of, (self.met.class_id(obj),)
+        if own.is_own(obj.__module__):
+            return own.found, own.name_of(obj)
         if obj is stayed_kind.Stayed:
             raise RefusedError("the type of what stands for something", obj)
         name = getattr(sys.modules.get(obj.__module__), obj.__qualname__.partition(".")[0], None)
@@ -259,9 +276,17 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             return super().reducer_override(obj)
         raise RefusedError(f"the type {obj.__name__}, which has no name to be found by", obj)
 
+    def module(self, obj: types.ModuleType) -> Any:
+        """Reduce a module: the person's own has to be the same on both sides."""
+        if sys.modules.get(obj.__name__) is obj and own.is_own(obj.__name__):
+            return own.found, own.name_of(obj)
+        return super().reducer_override(obj)
+
     def function(self, obj: types.FunctionType) -> Any:
         """Reduce a function of the notebook, over the receiver's namespace."""
         if not travels_by_value(obj):
+            if own.is_own(obj.__module__):
+                return own.found, own.name_of(obj)
             return super().reducer_override(obj)
         state = (rebuild.parts_of(obj), obj.__dict__)
         made = obj.__code__, obj.__closure__, self._space(obj)
@@ -273,7 +298,9 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             return None
         name = space.get("__name__")
         module = sys.modules.get(name) if isinstance(name, str) else None
-        return name if module is not None and getattr(module, "__dict__", None) is space else space
+        if module is None or getattr(module, "__dict__", None) is not space:
+            return space
+        return module if own.is_own(name) else name
 
     def cell(self, obj: types.CellType) -> Any:
         """Reduce a cell, which may hold what it belongs to."""
@@ -288,7 +315,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     def method(self, obj: types.MethodType) -> Any:
         """Reduce a bound method."""
         if leaves.leaf_kind(obj) is not None:
-            return self._stays(obj)
+            return self.stays(obj)
         return types.MethodType, (obj.__func__, obj.__self__)
 
     def marker(self, obj: object) -> Any:
@@ -317,7 +344,8 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         leaf = stayed_kind.leaf_of(obj)
         return rebuild.stayed, (leaf.oid, leaf.kind, leaf.cls)
 
-    def _stays(self, obj: Any) -> Any:
+    def stays(self, obj: Any) -> Any:
+        """Reduce an object that stays to what stands for it."""
         words = leaves.leaf_kind(obj) or type(obj).__name__
         oid = None
         if type(obj) is not types.MethodType and type(obj) is not types.BuiltinFunctionType:
@@ -340,7 +368,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         if kind in _LOCKS and leaves.leaf_kind(obj) is None:
             return rebuild.free_lock, (_LOCKS[kind],)
         if leaves.leaf_kind(obj) is not None:
-            return self._stays(obj)
+            return self.stays(obj)
         if (words := refused_kind(obj)) is not None:
             raise RefusedError(words, obj)
         if isinstance(obj, caches.LRU_CACHE) and travels_by_value(obj.__wrapped__):
@@ -365,7 +393,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
                 return found
             if kind.__module__.partition(".")[0] == "pandas":
                 return self._of_pandas(obj)
-        if travels_by_value(kind) and takes_raw(kind):
+        if _is_the_persons(kind) and takes_raw(kind):
             return self._raw(obj, kind)
         if kind is operator.methodcaller:
             return NotImplemented
@@ -453,6 +481,7 @@ _LIBRARIES = frozenset({"pandas", "PIL", "polars", "pyarrow"})
 KINDS: dict[type, Callable[[Pickler, Any], Any]] = {
     types.FunctionType: Pickler.function,
     types.CellType: Pickler.cell,
+    types.ModuleType: Pickler.module,
     types.MethodType: Pickler.method,
     type: Pickler.class_,
     abc.ABCMeta: Pickler.class_,
@@ -460,6 +489,7 @@ KINDS: dict[type, Callable[[Pickler, Any], Any]] = {
     stayed_kind.Stayed: Pickler.stood,
     pieces.Bytes: Pickler.bytes_,
     InFrame: lambda pickler, obj: reduce_in_frame(pickler.met.memory, obj),
+    StandsIn: lambda pickler, obj: pickler.stays(obj.value),
     Whole: lambda _pickler, obj: reduce_whole(obj),
     typing.NewType: Pickler.new_type,
     **dict.fromkeys(_VARIABLES, Pickler.variable),

@@ -116,11 +116,13 @@ def fill_bare(obj: Any, space: dict[str, Any]) -> None:
 
 
 def function(code: types.CodeType, closure: Any, space: Any) -> Any:
-    """Return a function over ``space``: its dictionary, a module's name, or the notebook's."""
+    """Return a function over ``space``: its dictionary, a module or its name, the notebook's."""
     if space is None:
         space = here().namespace
     elif type(space) is str:
         space = vars(__import__(space, fromlist=["*"]))
+    elif type(space) is types.ModuleType:
+        space = vars(space)
     return types.FunctionType(code, space, code.co_name, None, closure)
 
 

@@ -13,7 +13,19 @@ from typing import Any
 from gpulease.sides.hushed import hushed
 from gpulease.sides.undisturbed import undisturbed
 
-from . import classes, commit, holders, in_place, leaves, loader, pieces, resting, state, stayed
+from . import (
+    classes,
+    commit,
+    holders,
+    in_place,
+    leaves,
+    loader,
+    own,
+    pieces,
+    resting,
+    state,
+    stayed,
+)
 from .engine import Away, PackedComponent, Parcel
 from .loader import Staged
 from .pickler import Met, Pickler
@@ -48,6 +60,7 @@ class Side:
         self._stays = Counterparts()
         #: What this side cannot open: it goes to the next peer as it came.
         self._sealed: dict[frozenset[str], Sealed] = {}
+        self._own = own.OwnRoots()
         self.forget_peer()
 
     def forget_peer(self, holds: Mapping[str, Away] | None = None) -> None:
@@ -115,6 +128,7 @@ class Side:
         """Look at all roots but those that rest, or at whole components with these roots."""
         met = Met(self.label, self.ns, self._classes, self._others, self._stays)
         values = {"n:" + name: value for name, value in self._roots.values().items()}
+        values |= self._own.values(self._own.names(self.ns))
         if only is not None:
             values = {root: value for root, value in values.items() if root in only}
             asked = {root[2:] for root in only if root[0] == "c"}
@@ -184,6 +198,10 @@ class Side:
     def _pack(self, needed: Collection[str] | None, hand_over: bool, small: int,
               reached: Collection[str]) -> Parcel:  # fmt: skip
         survey, held = self._look(reached)
+        names_own = self._own.names(self.ns)
+        for name in self._own.loaded_anew(names_own):
+            for key in [key for key in self._base if any(_is_of(root, name) for root in key)]:
+                del self._base[key]
         if hand_over:
             self._pins = holders.still_held(self._pins, survey.components, held)
         names = self.names()
@@ -193,7 +211,7 @@ class Side:
             wanted = resting.closure(survey.components, asked)
         parcel = Parcel(
             [], [], names if hand_over else None, {}, frozenset(self._away),
-            frozenset(), state.read() if hand_over else {},
+            frozenset(), state.read() if hand_over else {}, own.loads(names_own),
         )  # fmt: skip
         refused = spread_refusals(survey.components, self._roots.values())
         met: set[str] = set()
@@ -209,6 +227,7 @@ class Side:
             is_wanted = (
                 wanted is None
                 or component.roots in wanted
+                or any(root[0] == "m" for root in component.roots)
                 or (hand_over and component.nbytes <= small)
             )
             if self._base.get(key) == component.digest and not fresh:
@@ -310,6 +329,7 @@ class Side:
         """Return for each component what something outside holds of it."""
         # Only numbers are kept: a list of the objects would hold them.
         known: Counter[int] = Counter(map(id, self._roots.held()))
+        known.update(map(id, own.held()))
         for table in (survey.values, self._pins, self._counterparts):
             known.update(map(id, table.values()))
         for held_here in (self._stays.values(), self._others.values(), survey.met.memory.holds()):
@@ -317,11 +337,11 @@ class Side:
         out = {}
         for component in survey.components:
             classes_of = [root[2:] for root in component.roots if root[0] == "c"]
-            own = Counter(map(id, component.large.values()))
-            own.update(
+            mine = Counter(map(id, component.large.values()))
+            mine.update(
                 id(value) for oid in classes_of for value in vars(self._classes.get(oid)).values()
             )
-            out[component.roots] = [] if component.error else holders.held(component, known + own)
+            out[component.roots] = [] if component.error else holders.held(component, known + mine)
         return out
 
     def acknowledge(self, parcel: Parcel, *, surely: bool = True) -> None:
@@ -425,6 +445,11 @@ class Side:
         if self._pins:  # what nothing holds any more goes at once: a graph, say
             held = self._held(survey)
             self._pins = holders.still_held(self._pins, survey.components, held)
+
+
+def _is_of(root: str, module: str) -> bool:
+    """Say whether a root is what an own module holds."""
+    return root == f"m:{module}" or root.startswith(f"m:{module}:")
 
 
 def _plain(roots: frozenset[str]) -> frozenset[str]:

@@ -28,7 +28,7 @@ from .groups import ToldApart, joined
 from .hashing import buffer_digest, combine
 from .limit import LimitedBuffers, LimitedFile
 from .memory import EXPORTERS
-from .pickler import Met, Pickler, shows_memory, takes_raw
+from .pickler import Met, Pickler, StandsIn, shows_memory, takes_raw
 from .rebuild import seed
 from .refuse import RefusedError
 
@@ -201,6 +201,8 @@ class Survey:
         self._picklers: list[Any] = []
         self._told_apart = ToldApart(met.named)
         self.components: list[Component] = []
+        #: Roots of which the value stays here, and something travels that stands for it.
+        self._standing: set[str] = set()
 
     def run(self, lone: Mapping[str, Any]) -> None:
         """Find all components; ``lone`` are roots where nothing else leads to their object."""
@@ -344,7 +346,15 @@ class Survey:
             )
         component.classes = frozenset(self.met.met_classes)
         self.met.met_classes |= classes_before
+        # A module cannot be without what it holds: a name of the notebook can.
+        if component.error is not None and any(r[0] == "m" for r in roots - self._standing):
+            self._standing |= roots
+            return self.pack(roots, pinned)
         return component
+
+    def _value(self, root: str) -> Any:
+        value = self.values[root]
+        return StandsIn(value) if root in self._standing else value
 
     def _pack(self, component: Component, kind: type[Pickler], pinned: Mapping[str, Any]) -> None:
         limit = self.met.limit
@@ -376,8 +386,8 @@ class Survey:
             if root[0] == "c":
                 for part in classes.parts_of(self.met.classes.get(root[2:])):
                     pickler.dump(part)
-            elif root[0] == "n" or not pinned:
-                pickler.dump(self.values[root])
+            elif root[0] != "p" or not pinned:
+                pickler.dump(self._value(root))
         for obj in pinned.values():
             pickler.note_space(obj)
             pickler.dump(in_place.content_of(obj))

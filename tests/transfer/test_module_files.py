@@ -5,6 +5,7 @@ import sys
 import pytest
 
 from gpulease.errors import GPULeaseError
+from tests.transfer.engines import first_alone
 from tests.transfer.pair import CellError
 
 ONE = (
@@ -115,6 +116,7 @@ def test_what_one_side_loads_anew_the_other_does_too(lib, new_pair, side):
     assert pair.home("kept[-1]") == (2002, True, False)
 
 
+@first_alone("what runs is the same on both sides, so nothing is refused")
 def test_a_module_that_does_not_load_anew_on_the_other_side_is_refused(lib, new_pair):
     lib.write_text("import sys\nassert not hasattr(sys, 'no_more')\n" + ONE)
     pair = new_pair()

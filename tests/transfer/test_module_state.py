@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from tests.transfer.engines import first_alone
+
 FILE = """\
 rate = 0.1
 seen = []
@@ -294,6 +296,7 @@ def asks(monkeypatch, tmp_path):
     sys.modules.pop("asks", None)
 
 
+@first_alone("a module's value is one on both sides, as in one process")
 def test_what_nobody_changed_is_each_sides_own(asks, new_pair):
     pair = new_pair()
     pair.attach()

@@ -135,6 +135,8 @@ class ModuleChanges:
             self._see(f"{name}.{prefix}".rstrip("."), owner, _Kind.OWN)
 
     def _see(self, name: str, owner: Any, kind: _Kind) -> None:
+        if self._own.carries(name):
+            return
         if name not in self._before and not name.startswith(_KNOWN):
             self._before[name] = _Seen(owner, kind, self._marks(owner, kind))
 
