@@ -22,6 +22,7 @@ from gpulease.service import pages
 from gpulease.service.context import Services
 from gpulease.service.hubs.auth import ServiceOAuth
 from gpulease.service.pages import PageReader, Site
+from gpulease.service.pages.compression import CompressedAssets
 from gpulease.service.rest import leases, projects, reservations, sockets
 from gpulease.service.rest import site as rest_site
 from gpulease.service.rest.answering import Answers, NotFound
@@ -206,6 +207,7 @@ def application(
     ]
     return Application(
         routes,
+        transforms=[CompressedAssets],
         default_handler_class=NotFound,
         services=services,
         hub_auth=hub_auth,

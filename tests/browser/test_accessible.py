@@ -19,7 +19,12 @@ STATES = ("queued", "starting", "active", "warned", "draining", "ended")
 
 @pytest.fixture
 def busy_stage(stage: Stage) -> Stage:
-    """Everybody's leases in every state, and things to read on every page."""
+    make_busy(stage)
+    return stage
+
+
+def make_busy(stage: Stage) -> None:
+    """Put everybody's leases in every state there, and things to read on every page."""
     stage.reader = PageReader("root", admin=True)
     for state in STATES:
         stage.put(lease(state, id=f"of-{state}", user="root", server=state, busy_share=0.5))
@@ -60,7 +65,22 @@ def busy_stage(stage: Stage) -> Stage:
         {"at": soon(-60), "who": "planner", "why": "capacity_taken", "sentence": "It was taken.",
          "user": "ada", "lease": "l", "gpu_class": "sim", "note": "0/3 nodes"}
     ]  # fmt: skip
-    return stage
+
+
+@pytest.mark.parametrize("path", ["", "card", "group", "admin", "admin#usage", "policy", "health"])
+def test_a_page_is_small(busy_stage: Stage, page: Any, path: str) -> None:
+    """What comes over the wire for it; the hub's own style is in the browser already."""
+    own = busy_stage.url
+    answers: list[Any] = []
+    page.on("response", lambda answer: answers.append(answer))
+    page.goto(busy_stage.url + path)
+    page.wait_for_selector(SHOWS_DATA)
+    if path == "admin#usage":
+        page.wait_for_selector("#charts canvas")
+    own_answers = [each for each in answers if each.url.startswith(own)]
+    sizes = {each.url: each.request.sizes()["responseBodySize"] for each in own_answers}
+    assert any(url.endswith(".js") and size for url, size in sizes.items())
+    assert sum(sizes.values()) <= 250_000, sizes
 
 
 @pytest.mark.parametrize("path", PAGES)

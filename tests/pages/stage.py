@@ -23,6 +23,7 @@ from gpulease.policy.document import form, json_schema
 from gpulease.protocol import ClassView, LeaseView
 from gpulease.service.languages import answer_in, language_of, problem_in
 from gpulease.service.pages import PageReader, Site, handlers
+from gpulease.service.pages.compression import CompressedAssets
 from gpulease.service.schemas.bodies import EventsQuery
 from gpulease.service.schemas.shapes import AlertView, HealthView
 
@@ -492,5 +493,6 @@ def application(stage: Stage) -> Application:
             ),
             ("/hub/.*", HubPage),
         ],
+        transforms=[CompressedAssets],
         log_function=lambda handler: None,
     )

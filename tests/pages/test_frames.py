@@ -1,5 +1,6 @@
 """Frames as they are served: headers, what is in them for whom, escaping, assets."""
 
+import gzip
 import itertools
 import re
 import urllib.error
@@ -196,6 +197,29 @@ def test_assets_are_cached_under_an_address_that_names_their_content(stage: Stag
     assert body == (STATIC / "student.js").read_text()
     assert "javascript" in headers["Content-Type"]
     assert "max-age=31536000" in headers["Cache-Control"]
+
+
+@pytest.mark.parametrize(
+    ("path", "headers", "compressed"),
+    [
+        ("static/v/lib/calendar.js", {}, True),
+        ("static/v/gpulease.css", {}, True),
+        ("static/v/texts/de.js", {}, True),
+        ("static/v/student.js", {"Accept-Encoding": "identity"}, False),
+        ("static/v/student.js", {"Range": "bytes=0-4000"}, False),
+        ("group", {}, False),  # the token for changes is in it
+        ("api/policy/schema", {"X-XSRFToken": XSRF}, False),
+    ],
+)
+def test_assets_alone_are_compressed(
+    stage: Stage, path: str, headers: dict[str, str], compressed: bool
+) -> None:
+    stage.reader = ADMIN
+    asked = urllib.request.Request(stage.url + path, headers={"Accept-Encoding": "gzip"} | headers)
+    with urllib.request.urlopen(asked, timeout=20) as response:
+        assert (response.headers.get("Content-Encoding") == "gzip") is compressed
+        body = response.read()
+    assert len(gzip.decompress(body) if compressed else body) > 4000
 
 
 @pytest.mark.parametrize(
