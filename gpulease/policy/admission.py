@@ -353,7 +353,7 @@ def granted(snapshot: Snapshot, lease: Lease) -> Shape:
         raise GPULeaseError(
             "nothing_wished",
             Text("There is nothing to change: this lease is what you requested."),
-            next_step=Text("For another GPU return this one first, then ask for it."),
+            next_step=Text("For another GPU, release this one first, then request it."),
             status=409,
         )
     found = _first(snapshot, lease)

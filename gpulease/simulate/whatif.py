@@ -169,7 +169,7 @@ def sentences(now: Mapping[str, Any], then: Mapping[str, Any]) -> list[str]:
                 )
             )
     for name, what in (
-        ("reclaims", Text("GPUs would have been taken back as idle")),
+        ("reclaims", Text("GPUs would have been released as idle")),
         ("false_reclaims", Text("of them would have been wanted again within a minute")),
     ):
         if now[name] != then[name]:

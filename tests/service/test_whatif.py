@@ -134,7 +134,7 @@ def test_differences_are_said_in_words() -> None:
     assert sentences(outcome(), then) == [
         "GPUs would have been held for 25.0 GPU-hours fewer (25%).",
         "19 of 20 of the waits end within 60 s now; then fewer would.",
-        "14 GPUs would have been taken back as idle instead of 10.",
+        "14 GPUs would have been released as idle instead of 10.",
     ]
 
 

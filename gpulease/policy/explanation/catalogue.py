@@ -30,7 +30,7 @@ REFUSALS: Final[Words] = {
     ),
     "bad_needs": ("No GPU meets the request.", "Demand less, or another class."),
     "bad_duration": ("The length makes no sense.", "Ask for a positive length."),
-    "other_lease": ("The server has another lease already.", "Return it first."),
+    "other_lease": ("The server has another lease already.", "Release it first."),
     "queue_full": ("The queue is full.", "Try again in a few minutes."),
     "too_many_waiting": ("Too many requests of this person wait.", "Withdraw one of them."),
     "too_many_changes": ("Too many changes in a short time.", "Wait as long as it says."),
@@ -38,12 +38,12 @@ REFUSALS: Final[Words] = {
     "too_many_channels": ("Too many live channels are open.", "Close a page, then try again."),
     "no_such_server": ("The hub knows no such server.", "Name one of your servers."),
     "cell_running": (
-        "A cell runs on the GPU that was to be returned.",
-        "Wait until it ends, or return the GPU all the same.",
+        "A cell is running on the GPU that you want to release.",
+        "Wait until it ends, or release the GPU anyway.",
     ),
     "nothing_wished": (
         "The lease is what was requested.",
-        "For another GPU return it first, then ask for that.",
+        "For another GPU, release it first, then request that.",
     ),
     "wish_not_free": (
         "What was asked for is not free at present.",

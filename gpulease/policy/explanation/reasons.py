@@ -35,7 +35,7 @@ WAITING: Final[Words] = {
     "capacity_taken": ("The GPU was taken by other work before it could be used.", _WAIT_STEP),
     "user_limit": (
         "You hold {user_limit} GPU leases, the limit for one person.",
-        "Return one, or wait until one ends.",
+        "Release one, or wait until one ends.",
     ),
     "server_limit": (
         "This server still holds {server_limit} lease, the limit for one server.",
@@ -65,7 +65,7 @@ WAITING: Final[Words] = {
     ),
     "member_limit": (
         "You have reached the limit of one person of project {project} for this kind of GPU.",
-        "Return one, or wait until one ends.",
+        "Release one, or wait until one ends.",
     ),
     "quota_only": (
         "The GPUs of your project {project}'s own are all in use, and you asked not to borrow.",
@@ -211,7 +211,7 @@ ACTIVE: Final[Words] = {
     "not_home": (
         "You wanted to release the GPU, but some variables cannot be copied to your "
         "notebook. The GPU stays yours.",
-        "Delete or save them (%gpu shows which), or return the GPU without them.",
+        "Delete or save them (%gpu shows which), or release the GPU without them.",
     ),
     "hold_lifted": (
         "The lab does not need this GPU after all; it stays yours.",

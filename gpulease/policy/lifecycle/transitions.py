@@ -357,8 +357,8 @@ def give_back(
     if cells and not force:
         raise GPULeaseError(
             "cell_running",
-            Text("A cell is running on this GPU. Returning the GPU now stops it."),
-            next_step=Text("Wait until the cell ends, or return the GPU all the same."),
+            Text("A cell is running on this GPU. Releasing the GPU now stops it."),
+            next_step=Text("Wait until the cell ends, or release the GPU anyway."),
             numbers={"cells": cells},
             status=409,
         )

@@ -22,7 +22,7 @@ const VERDICTS = {
 };
 
 const END_WORDS = {
-  returned: _("returned by you"),
+  returned: _("released by you"),
   idle: _("it was idle"),
   preempted: _("somebody with a guarantee needed it"),
   expired: _("its time was over"),
@@ -37,7 +37,7 @@ const END_WORDS = {
 // The same of somebody else's lease.
 const THEIR_END_WORDS = {
   ...END_WORDS,
-  returned: _("returned by its holder"),
+  returned: _("released by its holder"),
   withdrawn: _("left the queue"),
   server_gone: _("the server stopped"),
 };
@@ -53,7 +53,7 @@ const VARIABLES = {
 
 export const isLive = (lease) => lease.state !== "ended";
 export const stateWord = (lease) => STATES[lease.state]?.[0] ?? lease.state;
-const OF_RUNS = { ...END_WORDS, returned: _("it was returned"), server_gone: _("the run’s server stopped") };
+const OF_RUNS = { ...END_WORDS, returned: _("it was released"), server_gone: _("the run’s server stopped") };
 export const endWord = (lease, words = lease.run ? OF_RUNS : END_WORDS) => words[lease.end?.reason] ?? lease.end?.reason ?? "";
 export const theirEndWord = (lease) => endWord(lease, THEIR_END_WORDS);
 
@@ -257,7 +257,7 @@ function upgradeButton(lease, busy) {
 /** Returning it would stop or lose something: what, and the two ways on. */
 function returnAnyway(lease, busy, question) {
   const id = lease.id;
-  const words = question ? _("Stop the cell and return the GPU") : _("Return it without them");
+  const words = question ? _("Stop the cell and release the GPU") : _("Release it without them");
   return [
     question ? h("p", { class: "gl-question", role: "alert", "data-key": `question-${id}` }, question) : null,
     question ? button("stay", id, _("Keep the GPU"), "btn-primary", { disabled: busy }) : null,
