@@ -3,17 +3,40 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator
 from datetime import date
 from typing import Any
 
 import pytest
+import pytest_asyncio
 from tornado.httpclient import AsyncHTTPClient, HTTPResponse
 
 from gpulease.service.languages import catalogue
 from gpulease.service.rest.sockets import SupervisorSocket
 from gpulease.service.schemas import problems
 from gpulease.texts import Text
+from tests.service import kit
 from tests.service.kit import Peer, Server, Site, active_lease, z85_key
+
+POLICY = """\
+pools: {simulated-gpu: {}}
+classes: {gpu: {pool: simulated-gpu}}
+limits: {changes_per_minute: 1000000}
+"""
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def quiet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
+    """One service for all tests that change nothing."""
+    path = tmp_path_factory.mktemp("quiet")
+    policy = path / "policy.yaml"
+    policy.write_text(POLICY, encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        async with kit.hub_api() as hub:
+            kit.set_environment(patch.setenv, hub)
+            hub.user("stu", "", groups=("cs101",))
+            async with kit.running(hub, path, first_policy_file=policy) as found:
+                yield found
 
 
 async def send(
@@ -38,6 +61,7 @@ def problem(response: HTTPResponse) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize(
     ("body", "status", "reason"),
     [
@@ -66,11 +90,11 @@ def problem(response: HTTPResponse) -> dict[str, Any]:
         ('{"gpu_class": "\\ud800"}', 400, "malformed_json"),
     ],
 )
-async def test_an_ask_that_is_none(site: Site, body: str, status: int, reason: str) -> None:
-    token = site.hub.server_token("stu")
-    response = await send(site, token, "POST", "leases", body)
+async def test_an_ask_that_is_none(quiet: Site, body: str, status: int, reason: str) -> None:
+    token = quiet.hub.server_token("stu")
+    response = await send(quiet, token, "POST", "leases", body)
     assert (response.code, problem(response)["reason"]) == (status, reason)
-    assert site.service.services.ledger.leases == {}
+    assert quiet.service.services.ledger.leases == {}
 
 
 async def test_bytes_that_are_no_text(site: Site) -> None:
@@ -116,14 +140,16 @@ async def test_a_method_that_is_not_there_names_those_that_are(site: Site) -> No
     assert problem(response)["reason"] == "method_not_allowed"
 
 
+@pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize(
     "path", ["nothing", "leases/x/y/z", "leases/..%2f..", "leases/" + "x" * 99]
 )
-async def test_an_address_that_is_not_there(site: Site, path: str) -> None:
-    response = await send(site, site.hub.server_token("stu"), "GET", path, None)
+async def test_an_address_that_is_not_there(quiet: Site, path: str) -> None:
+    response = await send(quiet, quiet.hub.server_token("stu"), "GET", path, None)
     assert (response.code, problem(response)["reason"]) == (404, "not_found")
 
 
+@pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize(
     "query",
     [
@@ -141,8 +167,8 @@ async def test_an_address_that_is_not_there(site: Site, path: str) -> None:
         "state=%1Alive",
     ],
 )
-async def test_a_page_of_a_list_that_is_none(site: Site, query: str) -> None:
-    response = await send(site, site.hub.server_token("stu"), "GET", f"leases?{query}", None)
+async def test_a_page_of_a_list_that_is_none(quiet: Site, query: str) -> None:
+    response = await send(quiet, quiet.hub.server_token("stu"), "GET", f"leases?{query}", None)
     assert (response.code, problem(response)["reason"]) == (422, "invalid_query")
 
 
@@ -258,13 +284,14 @@ async def test_events_need_a_log_in(site: Site) -> None:
 
 
 @pytest.mark.parametrize("method", ["PUT", "POST", "DELETE", "PATCH", "HEAD", "OPTIONS"])
+@pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize("path", ["events", "leases/x/supervisor", "health", "me", "leases"])
 async def test_a_method_reaches_nothing_that_is_not_meant_for_it(
-    site: Site, path: str, method: str
+    quiet: Site, path: str, method: str
 ) -> None:
     if path == "leases" and method in ("POST", "DELETE"):
         return
-    response = await send(site, site.hub.page_token("stu"), method, path, None)
+    response = await send(quiet, quiet.hub.page_token("stu"), method, path, None)
     assert response.code == 405
     assert method not in response.headers["Allow"].split(", ")
 
@@ -280,6 +307,7 @@ LAB = {
 }
 
 
+@pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize(
     ("path", "body", "said"),
     [
@@ -314,12 +342,13 @@ LAB = {
         ),
     ],
 )
-async def test_what_is_wrong_is_said_in_words_for_people(site, path, body, said) -> None:
-    token = site.hub.token("prof", "custom:gpulease:reserve", "custom:gpulease:request")
-    answer = await send(site, token, "POST", path, json.dumps(body))
+async def test_what_is_wrong_is_said_in_words_for_people(quiet, path, body, said) -> None:
+    token = quiet.hub.token("prof", "custom:gpulease:reserve", "custom:gpulease:request")
+    answer = await send(quiet, token, "POST", path, json.dumps(body))
     assert (answer.code, problem(answer)["detail"]) == (422, said)
 
 
+@pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize(
     ("language", "path", "body", "said"),
     [
@@ -347,11 +376,11 @@ async def test_what_is_wrong_is_said_in_words_for_people(site, path, body, said)
     ],
 )
 async def test_what_is_wrong_is_said_in_the_readers_language(
-    site, language, path, body, said
+    quiet, language, path, body, said
 ) -> None:
-    token = site.hub.token("prof", "custom:gpulease:reserve", "custom:gpulease:request")
+    token = quiet.hub.token("prof", "custom:gpulease:reserve", "custom:gpulease:request")
     headers = {"Accept-Language": language}
-    answer = await send(site, token, "POST", path, json.dumps(body), **headers)
+    answer = await send(quiet, token, "POST", path, json.dumps(body), **headers)
     found = problem(answer)
     assert (answer.code, found["detail"]) == (422, said)
     assert found["numbers"]["wrong"][0]["problem"] in said
@@ -371,6 +400,7 @@ def test_everything_that_can_be_wrong_is_in_every_language(kind, language, bound
     assert "{" not in words.told(catalogue(language))
 
 
+@pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize(
     ("query", "said"),
     [
@@ -382,6 +412,6 @@ def test_everything_that_can_be_wrong_is_in_every_language(kind, language, bound
         ("sinse=2026-12-01", "sinse: there is no such member. Did you mean 'since'?"),
     ],
 )
-async def test_what_is_wrong_in_a_query_is_said_in_words_for_people(site, query, said) -> None:
-    answer = await send(site, site.hub.page_token("stu"), "GET", f"usage?{query}", None)
+async def test_what_is_wrong_in_a_query_is_said_in_words_for_people(quiet, query, said) -> None:
+    answer = await send(quiet, quiet.hub.page_token("stu"), "GET", f"usage?{query}", None)
     assert (answer.code, problem(answer)["detail"]) == (422, said)
