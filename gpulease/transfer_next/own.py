@@ -83,10 +83,11 @@ def found(module: str, name: str, runs: dict[str, str]) -> Any:
 
 
 class ChangedError(Exception):
-    """The file of an own module was changed since one of the sides imported it."""
+    """The file of an own module, which it is made with, was changed since a side imported it."""
 
-    def __init__(self, module: str) -> None:
-        super().__init__(
+    def __str__(self) -> str:
+        module = self.args[0]
+        return (
             f"the module {module} is not the same on both sides: its file was changed since one of "
             f"them imported it. Run importlib.reload({module}) in a cell, or %gpu restart"
         )
