@@ -25,7 +25,7 @@ def test_what_cannot_leave_is_named_and_the_busy_share_shown(stage: Stage, page:
     page.goto(stage.url)
     state_shown(page, "active")
     assert "Cannot be copied back: `v0` (why 0)" in text_of(page, "#leases")
-    assert "Busy 35% of that time" in text_of(page, "#leases")
+    assert "In use 35% of that time" in text_of(page, "#leases")
     page.click("summary")
     assert page.locator(".gl-blockers li").all_inner_texts()[4] == "v4: why 4"
     end: Any = {"reason": "idle", "sentence": "Lost.", "note": "", "at": soon(-5), "lost": found}

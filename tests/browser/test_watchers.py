@@ -508,7 +508,7 @@ def test_every_device_is_on_the_map_with_who_and_why(stage: Stage, page: Any) ->
         "cards · n0 3 devices", "cards · n1 2 devices"
     ]  # fmt: skip
     assert "quarantined 1" in page.inner_text(".gl-legend")
-    page.click("[aria-label='T4 2, warned, joan']")
+    page.click("[aria-label='T4 2, ends soon, joan']")
     said = page.inner_text(".gl-device")
     assert "joan" in said
     assert "Its holder is warned." in said
