@@ -387,7 +387,7 @@ def test_a_part_of_a_card_is_asked_for_with_the_step_to_go_on_with(student: Stud
         page.wait_for_selector(".lm-Menu-item")
     page.click(f".lm-Menu-item:has-text('{choice}')")
     shown(page, HELD)
-    assert "Simulated A100, 70% of a card" in page.inner_text(BUTTON)
+    page.wait_for_selector(f"{STATUS} >> text=Simulated A100, 70% of a card")
     (mine,) = in_a_thread(leases_of(demo, "student"))
     assert (mine["percent"], mine["least_percent"]) == (70, 40)
     give_back(page)
