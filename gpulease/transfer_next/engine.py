@@ -83,6 +83,18 @@ class Parcel:
     digests: dict[frozenset[str], bytes] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Sealed:
+    """A component that this side cannot open."""
+
+    packed: PackedComponent
+    #: Of the side that has packed it.
+    digest: bytes
+    #: What it refers to, kept alive, by id.
+    classes: Mapping[str, type]
+    reason: str
+
+
 class Engine(Protocol):
     """One side's namespace."""
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from .survey import Component
+from .survey import Component, Survey
 
 #: A component that is not larger is looked at always.  Counted, never timed.
 OBJECTS = 10_000
@@ -58,4 +58,24 @@ def closure(components: Collection[Component], roots: Iterable[str]) -> set[froz
         queue += ["c:" + oid for oid in component.classes]
         reads = component.reads()
         queue += list(by_root) if reads is None else ["n:" + name for name in reads]
+    return found
+
+
+def follow(names: set[str], known: set[str], rest: Mapping[str, Resting],
+           look: Callable[[set[str]], Survey]) -> set[str] | None:  # fmt: skip
+    """Return the names with all that code which they lead to reads; None where that is anything.
+
+    Of the ``known`` ones those that ``rest`` are not looked at.
+    """
+    found, asked = set(names), set[str]()
+    while fresh := (found & known) - asked:
+        asked |= fresh
+        components = [rest[name].component() for name in fresh & rest.keys()]
+        if looked := {"n:" + name for name in asked - rest.keys()}:
+            components += look(looked).components
+        for component in components:
+            reads = component.reads()
+            if reads is None:
+                return None
+            found |= reads
     return found

@@ -7,7 +7,6 @@ import pickle
 import secrets
 from collections import Counter
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from gpulease.sides.hushed import hushed
@@ -26,25 +25,13 @@ from . import (
     state,
     stayed,
 )
-from .engine import Away, PackedComponent, Parcel
+from .engine import Away, PackedComponent, Parcel, Sealed
 from .loader import Staged
 from .pickler import Met, Pickler
 from .resting import Resting
 from .roots import Hidden, Roots, meant
 from .survey import Component, Survey, collector_waits, spread_refusals
 from .tables import Counterparts
-
-
-@dataclass(frozen=True)
-class Sealed:
-    """A component that this side cannot open."""
-
-    packed: PackedComponent
-    #: Of the side that has packed it.
-    digest: bytes
-    #: What it refers to, kept alive, by id.
-    classes: Mapping[str, type]
-    reason: str
 
 
 class Side:
@@ -100,17 +87,11 @@ class Side:
             return set()
         if "*" in names:
             return set(self._away)
+        rest = {name: each for each in self._rested() for name in each.component().names}
         found = meant(names, self._away)
-        queue = list(found)
-        by_name = {name: each for each in self._survey().components for name in each.names}
-        while queue:
-            component = by_name.get(queue.pop())
-            reads = set() if component is None else component.reads()
-            if reads is None:
-                return set(self._away)
-            queue += reads - found
-            found |= reads
-        return found & self._away.keys()
+        with collector_waits():
+            reads = resting.follow(found, set(self.names()), rest, self._survey)
+        return set(self._away) if reads is None else reads & self._away.keys()
 
     def changed(self) -> list[frozenset[str]]:
         """Return the roots of each component that the other side lacks as it is here."""
@@ -142,8 +123,6 @@ class Side:
         survey = Survey(met, values, self._roots.known())
         survey.run({"p:" + pin: obj for pin, obj in self._counterparts.items()})
         survey.components += [each.component() for each in rest]
-        sizes = {_plain(each.roots): each.nbytes for each in survey.components}
-        self.sizes = sizes if only is None else self.sizes | sizes
         return survey
 
     def _differs(self, component: Component) -> bool:
@@ -166,10 +145,9 @@ class Side:
 
     def _look(self, reached: Collection[str]) -> tuple[Survey, dict[frozenset[str], list[Any]]]:
         """Look at all that may have changed, and for what something outside holds."""
-        base = self._base
         if self._counterparts or any(True for _ in self._stays.values()):
             self._resting.clear()  # what stays here, or is held there, may lead anywhere
-        self._resting = {key: e for key, e in self._resting.items() if base.get(key) == e.digest}
+        self._resting = {each.roots: each for each in self._rested()}
         while True:
             survey = self._survey(rest=self._resting.values())
             held = self._held(survey)
@@ -179,10 +157,16 @@ class Side:
             for key in awake:
                 del self._resting[key]
             del survey, held
+        self.sizes = {_plain(each.roots): each.nbytes for each in survey.components}
         for each in survey.components:
             if not each.rests and resting.can_rest(each, held[each.roots]):
                 self._resting[each.roots] = resting.rest(each)
         return survey, held
+
+    def _rested(self) -> list[Resting]:
+        """Return the large components that both sides have as they were at the last look."""
+        found = self._resting.items()
+        return [each for key, each in found if self._base.get(key) == each.digest]
 
     def _awake(self, survey: Survey, held: Mapping[frozenset[str], list[Any]],
                reached: Collection[str]) -> Collection[frozenset[str]]:  # fmt: skip
@@ -439,6 +423,7 @@ class Side:
     def _look_again(self, arrived: Collection[frozenset[str]]) -> None:
         only = {root for key in arrived for root in key}
         survey = self._survey(None if self._pins else only)
+        self.sizes |= {_plain(each.roots): each.nbytes for each in survey.components}
         for each in survey.components:
             if (key := _plain(each.roots)) in arrived and each.error is None:
                 self._base[key] = each.digest
