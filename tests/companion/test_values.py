@@ -55,7 +55,14 @@ def test_a_value_that_is_copied_back_with_no_cell_is_not_use():
                     await wait_for_async(lambda: _at_rest(service), 60, "a companion at rest")
                     begun = datetime.now(UTC)
                     side.after_gpu_cell(1)
-                    side.fetch(["big"])
+
+                    def there():
+                        side.commit_pending()
+                        if "big" in side.away_names():
+                            side.fetch(["big"])
+                        return "big" in values
+
+                    await wait_for_async(there, 60, "the value at home")
                     assert len(values["big"]) == MEGABYTES << 20
                     moved = await wait_for_async(lambda: _moved(service, begun), 60, "transfers")
                     assert all(sample["use"] < 0.03 for sample in moved), moved
