@@ -93,6 +93,17 @@ class Memory:
             known = self._copies[id(found)] = found.view(_plain()).copy(order="C")
         return known
 
+    def spread(self, root: Any) -> Any:
+        """Return bytes in which an array that has gaps lies as it does in its own memory."""
+        known = self._copies.get(id(root))
+        if known is None:
+            np = library("numpy")
+            low, high = _bounds(root)
+            known = self._copies[id(root)] = np.zeros(high - low, "u1")
+            shown = np.ndarray(root.shape, root.dtype, known, address(root) - low, root.strides)
+            shown[...] = root
+        return known
+
     def whole(self, found: Any) -> Whole:
         """Return what stands for the bytes of an array while it is packed."""
         return self._wholes.setdefault(id(found), Whole(found))
@@ -235,10 +246,10 @@ def _reduce_bytes(memory: Memory, found: Any, large: Callable[[Any], str]) -> An
         start, end = _bounds(np.frombuffer(exporter, "u1"))
         memory.owns(exporter, start, end)
         return _view(found, exporter, start)
-    if not root.flags.forc:
-        raise RefusedError("an array over memory with gaps", found)
     start, end = _bounds(root)
     memory.owns(root, start, end)
+    if not root.flags.forc:
+        return _view(found, memory.spread(root), start)
     if type(root) is not np.ndarray:
         # The other side's is a view of plain memory: no class's code makes that.
         return _view(found, memory.whole(root), start)

@@ -387,6 +387,8 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
                 return reduce_row(self.met.memory, obj)
         if kind.__module__ == "matplotlib.cbook" and kind.__name__ == "CallbackRegistry":
             return private.reduce_callbacks(obj)
+        if _is_animated(obj):
+            return self.stays(obj)
         if shows_memory(kind):
             found = faces.reduce(obj, self.met.memory.shown)
             if found is not NotImplemented:
@@ -445,7 +447,9 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         reduced = obj.__reduce_ex__(5)
         if isinstance(reduced, str):
             return reduced
-        framed = partial(self.met.memory.framed, block=id(obj))
+        # Blocks copy on write what they share; others have an array once.
+        has_own = hasattr(obj, "mgr_locs") or type(obj).__name__.endswith("Manager")
+        framed = partial(self.met.memory.framed, block=id(obj) if has_own else 0)
         return tuple(_replaced(part, framed) for part in reduced)
 
 
@@ -460,6 +464,17 @@ def _replaced(value: Any, replace: Callable[[Any], Any], depth: int = 3) -> Any:
     if all(map(operator.is_, parts, new)):
         return value
     return dict(zip(value, new, strict=True)) if type(value) is dict else type(value)(new)
+
+
+def _is_animated(obj: Any) -> bool:
+    """Say whether an image has more pictures, which its file is asked for."""
+    file = getattr(sys.modules.get("PIL.ImageFile"), "ImageFile", None)
+    if file is None or not isinstance(obj, file):
+        return False
+    try:
+        return bool(getattr(obj, "is_animated", False))
+    except Exception:  # noqa: BLE001 - the file is gone or broken: then it is what was read of it
+        return False
 
 
 def shows_memory(kind: type) -> bool:
