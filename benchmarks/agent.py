@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 
 from benchmarks.measure import Aim, Variants, progress, report
-from gpulease.gpus.agent.wire import Held
+from gpulease.gpus.agent.wire import ContainerDevice
 from tests.gpus.kubelet import Kubelet
 from tests.gpus.kubelet import serving as kubelet_serving
 from tests.gpus.service import certificate, serving
@@ -91,7 +91,9 @@ def _make_busy(path: Path, driver: Driver, kubelet: Kubelet) -> None:
     """Let each device be held and used by a pod of its own."""
     for index in range(DEVICES):
         device = driver.keys[f"{index}.uuid"]
-        kubelet.held.append(Held("hub", f"lease-{index}", "gpu", "nvidia.com/gpu", device))
+        kubelet.held.append(
+            ContainerDevice("hub", f"lease-{index}", "gpu", "nvidia.com/gpu", device)
+        )
         pid = 100 + index
         (path / "proc" / str(pid)).mkdir(parents=True)
         pod = f"{index:08x}-0000-0000-0000-000000000000"

@@ -22,7 +22,7 @@ from typing import Any
 
 from benchmarks.measure import Aim, Variants, progress, report
 from gpulease.policy.model import Device, GPUClass, PolicyDocument, Pool, TimeOuts
-from gpulease.simulate.outcome import Outcome
+from gpulease.simulate.outcome import ReplayOutcome
 from gpulease.simulate.scenarios import SCENARIOS
 from gpulease.simulate.trace import Trace
 from gpulease.simulate.world import replay
@@ -49,7 +49,7 @@ async def measure(rounds: int, scale: float) -> dict[str, Any]:
 
 def _measure(rounds: int, scale: float) -> dict[str, Any]:
     variants = Variants()
-    found: dict[str, dict[str, list[Outcome]]] = {}
+    found: dict[str, dict[str, list[ReplayOutcome]]] = {}
     with ProcessPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         seeds = range(FIRST, FIRST + rounds)
         begun = {
@@ -82,14 +82,14 @@ def _measure(rounds: int, scale: float) -> dict[str, Any]:
     )  # fmt: skip
 
 
-def _seed(scenario: str, seed: int, weeks: float) -> dict[str, tuple[Outcome, float]]:
+def _seed(scenario: str, seed: int, weeks: float) -> dict[str, tuple[ReplayOutcome, float]]:
     """Replay one seed under each time-out; return what came of it and the processor's seconds."""
     made, gpus = SCENARIOS[scenario]
     trace = made(seed, weeks=weeks)
     return {name: _replayed(trace, name, gpus) for name in (OURS, *RIVALS)}
 
 
-def _replayed(trace: Trace, name: str, gpus: int) -> tuple[Outcome, float]:
+def _replayed(trace: Trace, name: str, gpus: int) -> tuple[ReplayOutcome, float]:
     devices = tuple(Device(f"GPU-{n:03}", "cards", node=f"n{n // 4}") for n in range(gpus))
     began = time.process_time()
     outcome = replay(trace, _policy(RIVALS.get(name)), devices, name=name)
@@ -106,7 +106,7 @@ def _policy(minutes: int | None) -> PolicyDocument:
     return PolicyDocument(1, (Pool("cards"),), classes, "t4", outs)
 
 
-def _figures(outcome: Outcome) -> dict[str, float]:
+def _figures(outcome: ReplayOutcome) -> dict[str, float]:
     waited = outcome.waits.p95
     return {
         "held_hours": outcome.held_hours,
@@ -115,14 +115,16 @@ def _figures(outcome: Outcome) -> dict[str, float]:
     }
 
 
-def _medians(outcomes: list[Outcome]) -> dict[str, float | None]:
+def _medians(outcomes: list[ReplayOutcome]) -> dict[str, float | None]:
     """Return each figure's median over the seeds; ``None`` is a wait that never ended."""
     rows = [_figures(each) for each in outcomes]
     found = {name: median(row[name] for row in rows) for name in FIGURES}
     return {name: None if each >= OPEN else round(each, 2) for name, each in found.items()}
 
 
-def _compared(ours: list[Outcome], theirs: list[Outcome]) -> dict[str, tuple[float, float]]:
+def _compared(
+    ours: list[ReplayOutcome], theirs: list[ReplayOutcome]
+) -> dict[str, tuple[float, float]]:
     """Return the 95 % interval of the median of our figure less theirs, seed by seed."""
     pairs = [(_figures(a), _figures(b)) for a, b in zip(ours, theirs, strict=True)]
     return {
@@ -146,7 +148,7 @@ def _interval(values: list[float]) -> tuple[float, float]:
     return round(ordered[cut], 2), round(ordered[-1 - cut], 2)
 
 
-def _calibration(outcomes: list[Outcome]) -> dict[str, float]:
+def _calibration(outcomes: list[ReplayOutcome]) -> dict[str, float]:
     """Return how many started in the time that they were told, and how wide it was."""
     expected = [each.expected for each in outcomes if each.expected.told]
     told = sum(each.told for each in expected)

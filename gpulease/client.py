@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 _REFUSED = frozenset({401, 403, 404})
 
 
-class Client:
+class ServiceClient:
     """One token's view of the lease service.
 
     Args:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gpulease.policy.model import Lease, LeaseState, Snapshot, TimeOuts
-from gpulease.service.control_loop.evidence import Watch
+from gpulease.service.control_loop.evidence import EvidenceCollector
 from gpulease.service.control_loop.ledger import Ledger
 from gpulease.service.control_loop.policies import Policies
 from gpulease.service.control_loop.reconcile import Reconciler
@@ -54,7 +54,7 @@ class Service:
             self.ledger,
             self.provider,
             self.links,
-            Watch(),
+            EvidenceCollector(),
             self.policies,
             metrics=Metrics(),
             publish=self._publish,

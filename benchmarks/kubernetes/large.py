@@ -23,7 +23,7 @@ from benchmarks.measure import Aim, Variants, progress, report
 from gpulease.policy.model import GPUClass
 from gpulease.providers.kubernetes.api.official import OfficialClient
 from gpulease.providers.kubernetes.capacity.capacity import Capacity
-from gpulease.providers.kubernetes.capacity.usage import Usage
+from gpulease.providers.kubernetes.capacity.usage import AgentUsage
 from gpulease.providers.kubernetes.observed.cluster import Cluster
 from tests.providers.kubernetes.api_stream import write_config
 
@@ -73,7 +73,10 @@ async def _look(config: str) -> dict[str, Any]:
     before, began = _peak(), time.perf_counter()
     await cluster.open()
     seconds, listed = {"first list": [time.perf_counter() - began]}, _peak()
-    capacity, classes = Capacity(cluster, Usage()), (GPUClass("card", "cards", max_count=GPUS),)
+    capacity, classes = (
+        Capacity(cluster, AgentUsage()),
+        (GPUClass("card", "cards", max_count=GPUS),),
+    )
     pods = [each for each in cluster.pods.uses if each.asks]
     for name in ("first round", *["a round after one pod ended"] * LOOKS):
         if name != "first round":

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from gpulease import protocol
-from gpulease.client import Client
+from gpulease.client import ServiceClient
 from gpulease.commands import database, service_client
 from gpulease.commands.service_client import checked, client_of
 from gpulease.errors import GPULeaseError
@@ -106,7 +106,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-async def _list(client: Client, arguments: argparse.Namespace) -> None:
+async def _list(client: ServiceClient, arguments: argparse.Namespace) -> None:
     leases = await client.leases(state="" if arguments.ended else "live")
     if arguments.json:
         say(json.dumps(leases, indent=2))
@@ -114,7 +114,7 @@ async def _list(client: Client, arguments: argparse.Namespace) -> None:
         say(table([_COLUMNS, *map(_row, leases)]) if leases else "There are no leases.")
 
 
-async def _end(client: Client, arguments: argparse.Namespace) -> None:
+async def _end(client: ServiceClient, arguments: argparse.Namespace) -> None:
     if arguments.group:
         ended = await client.end_group(arguments.group, arguments.reason)
         said = [f"{each['id']}: {each['user']}: {each['sentence']}" for each in ended]
@@ -124,12 +124,12 @@ async def _end(client: Client, arguments: argparse.Namespace) -> None:
     say(f"{lease['id']}: {lease['sentence']}")
 
 
-async def _why(client: Client, arguments: argparse.Namespace) -> None:
+async def _why(client: ServiceClient, arguments: argparse.Namespace) -> None:
     found = await client.decisions(arguments.lease, arguments.last)
     say(json.dumps(found, indent=2) if arguments.json else _story(found))
 
 
-async def _pause(client: Client, arguments: argparse.Namespace) -> None:
+async def _pause(client: ServiceClient, arguments: argparse.Namespace) -> None:
     """Write it into the policy, where everybody sees it and a restart finds it."""
     from gpulease.policy import document
     from gpulease.policy.document.edit import with_paused
@@ -162,7 +162,7 @@ async def _pause(client: Client, arguments: argparse.Namespace) -> None:
         say(f"GPUs of {pools} are granted again.")
 
 
-async def _drain(client: Client, arguments: argparse.Namespace) -> None:
+async def _drain(client: ServiceClient, arguments: argparse.Namespace) -> None:
     """Let a node take nothing new and its leases leave; say what happens there, and to whom.
 
     It is written into the policy: no right on the cluster's nodes is needed, and a restart of the
@@ -189,14 +189,14 @@ async def _drain(client: Client, arguments: argparse.Namespace) -> None:
     say(f"    gpulease admin undrain {node}")
 
 
-async def _undrain(client: Client, arguments: argparse.Namespace) -> None:
+async def _undrain(client: ServiceClient, arguments: argparse.Namespace) -> None:
     node = arguments.node
     changed = await _set_drained(client, node, drained=False)
     said = "grants GPUs again; who was only warned stays." if changed else "was not drained."
     say(f"{node} {said}")
 
 
-async def _set_drained(client: Client, node: str, *, drained: bool) -> bool:
+async def _set_drained(client: ServiceClient, node: str, *, drained: bool) -> bool:
     """Save it in the policy; return whether that changed anything."""
     from gpulease.policy import document
     from gpulease.policy.document.edit import with_drained
@@ -211,7 +211,7 @@ async def _set_drained(client: Client, node: str, *, drained: bool) -> bool:
     return True
 
 
-async def _save(client: Client, text: str, version: int, written: str) -> None:
+async def _save(client: ServiceClient, text: str, version: int, written: str) -> None:
     """Save a changed policy; ``written``: what to write by hand where it comes from a file.
 
     Raises:
@@ -247,7 +247,9 @@ def _held_on(node: str, devices: Sequence[Mapping[str, str]]) -> Iterator[str]:
     yield from (f"    {lease}  {user}" for lease, user in sorted(held.items()))
 
 
-_ACTIONS: Final[Mapping[str, Callable[[Client, argparse.Namespace], Coroutine[Any, Any, None]]]] = {
+_ACTIONS: Final[
+    Mapping[str, Callable[[ServiceClient, argparse.Namespace], Coroutine[Any, Any, None]]]
+] = {
     "list": _list,
     "end": _end,
     "why": _why,
@@ -262,7 +264,7 @@ def _log_in(given: str | None) -> int:
     """Ask for address and token, try them, and keep them."""
     url = checked(given or os.environ.get(protocol.ENV_SERVICE_URL) or _ask("Address: "))
     token = getpass.getpass("Token (the hub's Token page makes one): ").strip()
-    asyncio.run(Client(url, token).call("GET", "leases?limit=1"))
+    asyncio.run(ServiceClient(url, token).call("GET", "leases?limit=1"))
     say(f"Kept in {service_client.keep_login(service_client.Login(url, token))}.")
     return 0
 

@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from gpulease import reservations_file
-from gpulease.client import Client
+from gpulease.client import ServiceClient
 from gpulease.commands.service_client import client_of
 from gpulease.errors import GPULeaseError
 from gpulease.policy.calendar.ics_read import from_ics
@@ -47,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
     return asyncio.run(_apply(client_of(arguments.url), bodies, arguments))
 
 
-async def _apply(client: Client, bodies: list[dict[str, Any]], arguments: Any) -> int:
+async def _apply(client: ServiceClient, bodies: list[dict[str, Any]], arguments: Any) -> int:
     groups = sorted({body["group"] for body in bodies})
     there = {
         (each["group"], each["name"]): each for group in groups for each in await _of(client, group)
@@ -79,7 +79,7 @@ async def _apply(client: Client, bodies: list[dict[str, Any]], arguments: Any) -
     return 0
 
 
-async def _of(client: Client, group: str) -> list[dict[str, Any]]:
+async def _of(client: ServiceClient, group: str) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     while True:
         query = urlencode({"group": group, "offset": len(found), "limit": 200})

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from gpulease.client import Client
+from gpulease.client import ServiceClient
 from gpulease.commands.service_client import client_of
 from gpulease.errors import GPULeaseError
 from gpulease.policy.units import parse_duration
@@ -65,7 +65,9 @@ def _submit(arguments: argparse.Namespace) -> int:
     return asyncio.run(_submitted(client_of(arguments.url), body, arguments))
 
 
-async def _submitted(client: Client, body: dict[str, Any], arguments: argparse.Namespace) -> int:
+async def _submitted(
+    client: ServiceClient, body: dict[str, Any], arguments: argparse.Namespace
+) -> int:
     runs = (await client.call("POST", "runs", body))["items"]
     if not arguments.json:
         say(submission.said(runs, submission.advice(body)))
@@ -79,7 +81,7 @@ async def _submitted(client: Client, body: dict[str, Any], arguments: argparse.N
     return 1 if arguments.wait and failed else 0
 
 
-async def _ended(client: Client, run_id: str) -> dict[str, Any]:
+async def _ended(client: ServiceClient, run_id: str) -> dict[str, Any]:
     while True:
         try:
             run: dict[str, Any] = await client.call("GET", _path(run_id))
@@ -96,7 +98,7 @@ def _runs(arguments: argparse.Namespace) -> int:
     return asyncio.run(_do(client_of(arguments.url), arguments))
 
 
-async def _do(client: Client, arguments: argparse.Namespace) -> int:
+async def _do(client: ServiceClient, arguments: argparse.Namespace) -> int:
     if arguments.action is None:
         found = (await client.call("GET", "runs?mine=1&limit=200"))["items"]
         text = _table(found) if found else "There are no runs."
@@ -113,7 +115,7 @@ async def _do(client: Client, arguments: argparse.Namespace) -> int:
     return 0
 
 
-async def _one_or_array(client: Client, name: str, method: str) -> Any:
+async def _one_or_array(client: ServiceClient, name: str, method: str) -> Any:
     """Return a run, or every run of an array, after what ``method`` does to it."""
     body: dict[str, Any] | None = {} if method == "DELETE" else None
     try:

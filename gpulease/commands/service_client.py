@@ -13,7 +13,7 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from gpulease import protocol
-from gpulease.client import Client
+from gpulease.client import ServiceClient
 from gpulease.errors import GPULeaseError
 from gpulease.private_files import make_private, require_private
 
@@ -69,7 +69,7 @@ def forget_login() -> bool:
     return False
 
 
-def client_of(given: str | None, *, timeout: float = 30.0) -> Client:
+def client_of(given: str | None, *, timeout: float = 30.0) -> ServiceClient:
     """Return the client of the service that is named here or in the environment.
 
     ``timeout``: seconds that one call may take.
@@ -96,7 +96,7 @@ def client_of(given: str | None, *, timeout: float = 30.0) -> Client:
             "There is no token to prove who you are.",
             next_step="Make one on the hub's Token page; `gpulease admin login` asks for it.",
         )
-    return Client(checked(url), token, timeout=timeout)
+    return ServiceClient(checked(url), token, timeout=timeout)
 
 
 def same_service(one: str, other: str) -> bool:

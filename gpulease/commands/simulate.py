@@ -21,7 +21,7 @@ from gpulease.terminal import say
 
 if TYPE_CHECKING:
     from gpulease.policy.model import Device, PolicyDocument
-    from gpulease.simulate.outcome import Outcome
+    from gpulease.simulate.outcome import ReplayOutcome
     from gpulease.simulate.table import Range
     from gpulease.simulate.trace import Trace
 
@@ -152,7 +152,7 @@ def _refuse_unknown(
         )
 
 
-def _differences(found: Sequence[Sequence[Outcome]]) -> dict[str, Range]:
+def _differences(found: Sequence[Sequence[ReplayOutcome]]) -> dict[str, Range]:
     """Return by the name of each further policy how its figures differ from those of the first.
 
     Args:

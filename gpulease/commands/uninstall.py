@@ -19,7 +19,7 @@ from gpulease.providers.kubernetes.api.client import (
     NAMESPACES,
     NETWORK_POLICIES,
     PODS,
-    Client,
+    KubernetesAPI,
     NotFoundError,
     Resource,
 )
@@ -67,7 +67,7 @@ class Found:
         return f"{what}{self.resource.plural} {self.name}{where}"
 
 
-async def everything(client: Client) -> AsyncIterator[Found]:
+async def everything(client: KubernetesAPI) -> AsyncIterator[Found]:
     """Yield all that is ours, in the order in which it is to go.
 
     Raises:
@@ -86,7 +86,7 @@ async def everything(client: Client) -> AsyncIterator[Found]:
         yield Found(NAMESPACES, str(each["metadata"]["name"]), label=labels.INSTANCE)
 
 
-async def remove(client: Client, found: Found) -> None:
+async def remove(client: KubernetesAPI, found: Found) -> None:
     """Remove one thing; that it is gone already is well.
 
     Raises:

@@ -13,7 +13,7 @@ from pathlib import Path
 from gpulease.companion.ports import Ports
 from gpulease.errors import GPULeaseError
 from gpulease.mirror.away import AwayEnd, MirrorRoot
-from gpulease.mirror.rules import Bounds
+from gpulease.mirror.rules import MirrorLimits
 from gpulease.protocol import MirrorView
 
 
@@ -66,7 +66,7 @@ class Mirrors:
             path.mkdir(parents=True, exist_ok=True)
             found = self._roots.setdefault(path, MirrorRoot(path))
             (port,) = self._ports.take(1, self._ip)
-            end = AwayEnd(found, Bounds.of(self._limit))
+            end = AwayEnd(found, MirrorLimits.of(self._limit))
             endpoint = end.start(wire_key, host=self._ip, port=port)
             self._ends[kernel_id] = (end, port)
         return MirrorView(address=endpoint.address, key=endpoint.server_key, limit=self._limit)

@@ -9,7 +9,7 @@ from typing import Any
 from gpulease.gpus import driver
 from gpulease.gpus.base import UNMEASURED, GPUInfo, Sample
 from gpulease.gpus.driver import Library
-from gpulease.gpus.reading import DeviceReading, Reader
+from gpulease.gpus.reading import DeviceReader, DeviceReading
 from gpulease.policy.model import EvidenceLevel
 
 
@@ -22,7 +22,7 @@ class NVMLProbe:
 
     def __init__(self, load: Callable[[], Any] | None = None) -> None:
         self._library = Library(load)
-        self._reader = Reader(self._library)
+        self._reader = DeviceReader(self._library)
 
     @property
     def problem(self) -> str:

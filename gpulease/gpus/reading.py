@@ -130,7 +130,7 @@ class Seen:
     unable: set[str] = field(default_factory=set)  # what it said that it cannot answer
 
 
-class Reader:
+class DeviceReader:
     """The devices of this machine.
 
     Args:

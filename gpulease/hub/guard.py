@@ -94,7 +94,7 @@ RULES: Final[Mapping[str, tuple[str, str]]] = {
 
 
 @dataclass(frozen=True)
-class Finding:
+class Violation:
     """One thing in a manifest that gives, or leads to, a GPU.
 
     Attributes:
@@ -125,7 +125,7 @@ class Finding:
         return f"{self.path}: {self.what}. {self.why} {self.next_step}"
 
 
-def inspect(pod: Mapping[str, Any], rules: Rules | None = None) -> tuple[Finding, ...]:
+def inspect(pod: Mapping[str, Any], rules: Rules | None = None) -> tuple[Violation, ...]:
     """Return everything in ``pod`` that gives or leads to a GPU, or that is not on the list.
 
     In order of place; what one of the other rules names is not named as unlisted again.
@@ -143,7 +143,7 @@ def inspect(pod: Mapping[str, Any], rules: Rules | None = None) -> tuple[Finding
     return tuple(sorted(found, key=lambda finding: _order(finding.place)))
 
 
-def _known(pod: Mapping[str, Any], rules: Rules) -> list[Finding]:
+def _known(pod: Mapping[str, Any], rules: Rules) -> list[Violation]:
     """Return what gives or leads to a GPU by a name that is known."""
     return [
         _finding(rule, place)
@@ -152,7 +152,7 @@ def _known(pod: Mapping[str, Any], rules: Rules) -> list[Finding]:
     ]
 
 
-def strip(pod: Mapping[str, Any], rules: Rules | None = None) -> tuple[Manifest, list[Finding]]:
+def strip(pod: Mapping[str, Any], rules: Rules | None = None) -> tuple[Manifest, list[Violation]]:
     """Return a copy of ``pod`` without what is known to give a GPU, and what was found.
 
     What becomes empty by that goes too: an empty node selector term would match no node at all.
@@ -161,7 +161,7 @@ def strip(pod: Mapping[str, Any], rules: Rules | None = None) -> tuple[Manifest,
     """
     rules = rules or Rules()
     clean: Manifest = copy.deepcopy(dict(pod))
-    removed: list[Finding] = []
+    removed: list[Violation] = []
     while found := sorted(_known(clean, rules), key=lambda finding: _order(finding.place)):
         for finding in reversed(found):  # the last first, so that list indexes stay right
             _mend(clean, finding)
@@ -188,7 +188,7 @@ def shield(pod: Mapping[str, Any]) -> Manifest:
     return shielded
 
 
-def inspect_namespace_labels(labels: Mapping[str, str]) -> tuple[Finding, ...]:
+def inspect_namespace_labels(labels: Mapping[str, str]) -> tuple[Violation, ...]:
     """Return the labels that would open a user's namespace to DRA admin access."""
     return tuple(
         _finding("admin_access", Part(("metadata", "labels", key), f"label {key}"))
@@ -197,11 +197,11 @@ def inspect_namespace_labels(labels: Mapping[str, str]) -> tuple[Finding, ...]:
     )
 
 
-def _finding(rule: str, place: Part, allow: str = "") -> Finding:
+def _finding(rule: str, place: Part, allow: str = "") -> Violation:
     why, next_step = RULES[rule]
     if allow:
         next_step = next_step.format(line=allow)
-    return Finding(rule, place.path, place.what, why, next_step, place.instead, allow)
+    return Violation(rule, place.path, place.what, why, next_step, place.instead, allow)
 
 
 def _order(place: Path) -> tuple[tuple[bool, int, str], ...]:
@@ -219,7 +219,7 @@ def _containers(pod: Manifest) -> Iterator[MutableMapping[str, Any]]:
                 yield container
 
 
-def _mend(pod: Manifest, finding: Finding) -> None:
+def _mend(pod: Manifest, finding: Violation) -> None:
     """Put ``instead`` at the finding's place, or take it out with what becomes empty by that."""
     parents: list[Any] = [pod]
     for part in finding.place[:-1]:

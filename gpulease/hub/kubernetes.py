@@ -233,7 +233,7 @@ class GPULeaseSpawner(GPULeaseSpawnerMixin, KubeSpawner):
         pod = self._site_hook(self, pod)
         return await pod if inspect.isawaitable(pod) else pod
 
-    async def gpulease_look(self, pod: Any) -> tuple[guard.Manifest, tuple[guard.Finding, ...]]:
+    async def gpulease_look(self, pod: Any) -> tuple[guard.Manifest, tuple[guard.Violation, ...]]:
         """Return a pod as it would be sent, and what the guard would say; nothing is sent."""
         sent = self._as_sent(await self._hooked(pod))
         return sent, guard.inspect(sent, self.gpulease_rules())
@@ -265,7 +265,7 @@ class GPULeaseSpawner(GPULeaseSpawnerMixin, KubeSpawner):
         manifest: guard.Manifest = json.loads(json.dumps(plain))
         return manifest
 
-    def _refuse(self, found: Sequence[guard.Finding]) -> None:
+    def _refuse(self, found: Sequence[guard.Violation]) -> None:
         if not found:
             return
         for finding in found:
@@ -289,7 +289,7 @@ class GPULeaseSpawner(GPULeaseSpawnerMixin, KubeSpawner):
         }
 
 
-def _told(found: Sequence[guard.Finding]) -> str:
+def _told(found: Sequence[guard.Violation]) -> str:
     """Return what the student reads."""
     known = next((each for each in found if each.rule != "not_listed"), None)
     if known is None:

@@ -17,7 +17,7 @@ from traitlets.config import Config
 from traitlets.config.loader import PyFileConfigLoader
 
 from gpulease.errors import GPULeaseError
-from gpulease.hub.guard import Finding
+from gpulease.hub.guard import Violation
 
 #: For whom the pods are built; in lines it stands for every user.
 SAMPLE: Final = "gpuleasesample"
@@ -51,7 +51,7 @@ class Rehearsed:
     """
 
     choice: Choice
-    refused: tuple[Finding, ...] = ()
+    refused: tuple[Violation, ...] = ()
     missing: tuple[str, ...] = ()
     policy: tuple[str, ...] = ()
     error: str = ""

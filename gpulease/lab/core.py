@@ -17,7 +17,7 @@ from typing import Any, cast
 from gpulease.background import KeptTasks
 from gpulease.channel.unix import UnixServer
 from gpulease.channel.websocket import WebsocketClient
-from gpulease.client import Client
+from gpulease.client import ServiceClient
 from gpulease.companion.parking import Parking
 from gpulease.errors import GPULeaseError
 from gpulease.lab.board import Board
@@ -83,11 +83,11 @@ class Core:
         self._parkings: set[Parking] = set()
         self._beside = KeptTasks(log, "the server extension's work failed")
         self._report_due: asyncio.TimerHandle | None = None
-        self.client: Client | None = None
+        self.client: ServiceClient | None = None
         self.upstream: WebsocketClient | None = None
         self.supervisors: Supervisors | None = None
         if service_url and token:
-            client = self.client = Client(service_url, token)
+            client = self.client = ServiceClient(service_url, token)
             self.upstream = WebsocketClient(
                 f"ws{service_url.rstrip('/').removeprefix('http')}/api/events",
                 headers=lambda: client.headers,
@@ -234,7 +234,7 @@ class Core:
 
     @staticmethod
     async def _call_about(
-        lease_id: str, client: Client, kernel_id: str, name: str, args: Mapping[str, Any]
+        lease_id: str, client: ServiceClient, kernel_id: str, name: str, args: Mapping[str, Any]
     ) -> Any:
         if name == "lease":
             return await client.lease(lease_id)

@@ -19,7 +19,7 @@ from typing import Any
 from jupyter_client.kernelspec import NoSuchKernel
 
 from gpulease.channel.timing import BackOff
-from gpulease.client import Client
+from gpulease.client import ServiceClient
 from gpulease.errors import GPULeaseError
 from gpulease.lab import notebook_run
 from gpulease.lab.notebook_run import (
@@ -60,7 +60,7 @@ class RunWorker:
     """
 
     def __init__(
-        self, run_id: str, client: Client, kernels: Any, root: Path, *, every: float = 30.0
+        self, run_id: str, client: ServiceClient, kernels: Any, root: Path, *, every: float = 30.0
     ) -> None:
         self._path = f"runs/{run_id}/reports"
         self._client = client

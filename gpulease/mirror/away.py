@@ -20,7 +20,7 @@ from gpulease.errors import GPULeaseError
 from gpulease.mirror.batches import PIECE
 from gpulease.mirror.entries import Entry, Kind, Left, Manifest, below, row, unpacked
 from gpulease.mirror.plan import Plan, Step, plan
-from gpulease.mirror.rules import Bounds, Rules
+from gpulease.mirror.rules import MirrorLimits, Rules
 from gpulease.mirror.scan import Scanner, TooManyError
 from gpulease.mirror.tree import MovedOnError, Tree, why
 from gpulease.wire.connection import Wire
@@ -63,7 +63,7 @@ class AwayEnd:
         bounds: the most that it may hold.
     """
 
-    def __init__(self, root: MirrorRoot, bounds: Bounds) -> None:
+    def __init__(self, root: MirrorRoot, bounds: MirrorLimits) -> None:
         self._root = root
         self._bounds = bounds
         self._tree = Tree(root.path, root.scanner)

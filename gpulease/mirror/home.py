@@ -22,7 +22,7 @@ from gpulease.mirror.batches import PIECE, asks, batches
 from gpulease.mirror.entries import Entry, Kind, Left, Manifest, entry, packed
 from gpulease.mirror.passes import Job, PassReport
 from gpulease.mirror.plan import Conflict, Step
-from gpulease.mirror.rules import Bounds, refusal, rules_of
+from gpulease.mirror.rules import MirrorLimits, refusal, rules_of
 from gpulease.mirror.scan import Scanner, Seen, TooManyError
 from gpulease.mirror.tree import MovedOnError, Tree, why
 from gpulease.sizes import size_text
@@ -63,7 +63,7 @@ class HomeEnd:
         reply_within: float = 120.0,
     ) -> None:
         self.root = root
-        self.bounds = Bounds.of(total)
+        self.bounds = MirrorLimits.of(total)
         self.last = PassReport()
         self._scanner = Scanner(root)
         self._tree = Tree(root, self._scanner)

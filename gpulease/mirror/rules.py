@@ -37,7 +37,7 @@ _GIB = 2**30
 
 
 @dataclass(frozen=True)
-class Bounds:
+class MirrorLimits:
     """How much a mirror holds: bytes in all, bytes of one file, number of paths."""
 
     total: int = 2 * _GIB
@@ -45,7 +45,7 @@ class Bounds:
     paths: int = 50_000
 
     @classmethod
-    def of(cls, total: int) -> Bounds:
+    def of(cls, total: int) -> MirrorLimits:
         """Return the bounds of a mirror of so many bytes: one file takes at most half of it."""
         return cls(total=total, file=total // 2)
 
@@ -62,7 +62,7 @@ class Rules:
         caches: directories, by their paths from the top, that each side has for itself.
     """
 
-    bounds: Bounds = Bounds()
+    bounds: MirrorLimits = MirrorLimits()
     patterns: tuple[str, ...] = ()
     hidden: bool = True
     caches: tuple[str, ...] = ()
@@ -87,7 +87,7 @@ class Rules:
         }  # fmt: skip
 
     @classmethod
-    def from_json(cls, found: Mapping[str, Any], most: Bounds) -> Rules:
+    def from_json(cls, found: Mapping[str, Any], most: MirrorLimits) -> Rules:
         """Read what the other side said; nobody gets more than ``most``.
 
         Raises:
@@ -100,11 +100,11 @@ class Rules:
             caches = tuple(str(path) for path in found["caches"])
         except (KeyError, TypeError) as error:
             raise ValueError("not the rules of a mirror") from error
-        bounds = Bounds(min(total, most.total), min(file, most.file), min(paths, most.paths))
+        bounds = MirrorLimits(min(total, most.total), min(file, most.file), min(paths, most.paths))
         return cls(bounds, patterns, hidden, caches)
 
 
-def rules_of(root: Path, bounds: Bounds) -> Rules:
+def rules_of(root: Path, bounds: MirrorLimits) -> Rules:
     """Return the rules of home's directory ``root``."""
     try:
         with (root / IGNORE_FILE).open("rb") as file:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from gpulease.mirror.entries import Left
 from gpulease.mirror.plan import Conflict
-from gpulease.mirror.rules import IGNORE_FILE, Bounds
+from gpulease.mirror.rules import IGNORE_FILE, MirrorLimits
 from gpulease.sizes import size_text
 
 #: Why a file does not travel.
@@ -29,7 +29,7 @@ _ADVICE = {
 _NAMED = 5
 
 
-def left_lines(left: Sequence[Left], bounds: Bounds) -> list[str]:
+def left_lines(left: Sequence[Left], bounds: MirrorLimits) -> list[str]:
     """Return a line for each reason why files are on one side only, largest files first."""
     lines = []
     for where, what in (("home", "not on the GPU"), ("gpu", "on the GPU only")):
@@ -51,7 +51,7 @@ def conflict_lines(conflicts: Sequence[Conflict]) -> list[str]:
     return [_conflict(each) for each in conflicts]
 
 
-def too_many(bounds: Bounds, *, where: str) -> str:
+def too_many(bounds: MirrorLimits, *, where: str) -> str:
     """Say that a directory holds more than is mirrored."""
     place = "This directory" if where == "home" else "The directory on the GPU"
     return (

@@ -14,7 +14,7 @@ from datetime import datetime
 from gpulease.errors import GPULeaseError
 from gpulease.policy import budgets, queue
 from gpulease.policy.model import Bound, Lease, PolicyDocument, Snapshot
-from gpulease.policy.projects import Bounds
+from gpulease.policy.projects import PoolBounds
 from gpulease.texts import Text, counted
 
 #: Why a request waits that a bound of the site's has no room for.
@@ -101,7 +101,7 @@ class Limits:
         bounds = self._bounds_of(lease)
         return self._of_project(lease) if bounds.bounding or lease.in_quota_only else ""
 
-    def _bounds_of(self, lease: Lease) -> Bounds:
+    def _bounds_of(self, lease: Lease) -> PoolBounds:
         return self._policy.projects.bounds(lease.project, self._pool_of(lease))
 
     def _pool_of(self, lease: Lease) -> str:

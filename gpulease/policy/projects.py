@@ -168,7 +168,7 @@ class Project(Section):
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class PoolBounds:
     """What bounds the leases of one project in one pool.
 
     Attributes:
@@ -227,7 +227,7 @@ class Projects(Shares):
         return {}
 
     @cached_property
-    def _bounds(self) -> dict[tuple[str, str], Bounds]:
+    def _bounds(self) -> dict[tuple[str, str], PoolBounds]:
         return {}
 
     @cached_property
@@ -270,7 +270,7 @@ class Projects(Shares):
             found.append(parent)
         return self._paths.setdefault(project.name, tuple(found))
 
-    def bounds(self, name: str, pool: str) -> Bounds:
+    def bounds(self, name: str, pool: str) -> PoolBounds:
         """Return what bounds the leases in one pool that are charged to the project of a name."""
         known = self._bounds.get((name, pool))
         if known is not None:
@@ -280,7 +280,7 @@ class Projects(Shares):
         limits = tuple([(each, limit) for each, limit in above if limit is not None])
         # A department's units matter where they are bounded, a project's to who keeps to its quota.
         counted = tuple([x for n, (x, limit) in enumerate(above) if not n or limit is not None])
-        found = Bounds(home, limits, counted, bool(limits) or home.bounds_people)
+        found = PoolBounds(home, limits, counted, bool(limits) or home.bounds_people)
         return self._bounds.setdefault((name, pool), found)
 
     def guarantee(self, project: Project, pool: str) -> int:

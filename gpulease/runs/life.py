@@ -15,7 +15,7 @@ from enum import StrEnum
 from typing import Any
 
 from gpulease.errors import GPULeaseError
-from gpulease.runs.model import OnLoss, Outcome, Run, RunState, ServerSeen, Terms
+from gpulease.runs.model import OnLoss, Run, RunOutcome, RunState, ServerSeen, Terms
 
 _W, _S, _R, _E = RunState.WAITING, RunState.STARTING, RunState.RUNNING, RunState.ENDED
 
@@ -50,10 +50,10 @@ BUSY = frozenset({RunState.STARTING, RunState.RUNNING})
 #: After these a run may be tried again.
 _TRIED_AGAIN = TABLE[RunState.RUNNING, RunState.WAITING]
 _OUTCOMES = {
-    "succeeded": Outcome.SUCCEEDED,
-    "cancelled": Outcome.CANCELLED,
-    "admin_cancelled": Outcome.CANCELLED,
-    "skipped": Outcome.SKIPPED,
+    "succeeded": RunOutcome.SUCCEEDED,
+    "cancelled": RunOutcome.CANCELLED,
+    "admin_cancelled": RunOutcome.CANCELLED,
+    "skipped": RunOutcome.SKIPPED,
 }
 
 
@@ -84,7 +84,7 @@ def move(run: Run, state: RunState, reason: str, now: datetime, **changed: Any) 
         raise ValueError(f"{run.state.value} -> {state.value} has no reason {reason!r}")
     since = run.state_since if run.state is state else now
     if state is RunState.ENDED and run.state is not state:
-        changed |= {"ended": now, "outcome": _OUTCOMES.get(reason, Outcome.FAILED)}
+        changed |= {"ended": now, "outcome": _OUTCOMES.get(reason, RunOutcome.FAILED)}
     return replace(
         run, state=state, reason=reason, state_since=since, version=run.version + 1, **changed
     )
@@ -222,7 +222,7 @@ def _turn(run: Run, known: Mapping[str, Run], busy: int, now: datetime, terms: T
 
 
 def _succeeded(run: Run) -> bool:
-    return run.outcome is Outcome.SUCCEEDED
+    return run.outcome is RunOutcome.SUCCEEDED
 
 
 def _start(

@@ -50,7 +50,7 @@ class RunState(StrEnum):
     ENDED = "ended"
 
 
-class Outcome(StrEnum):
+class RunOutcome(StrEnum):
     """How a run ended."""
 
     SUCCEEDED = "succeeded"
@@ -105,7 +105,7 @@ class Run:
     cleared: bool = True
     started: datetime | None = None
     ended: datetime | None = None
-    outcome: Outcome | None = None
+    outcome: RunOutcome | None = None
     opens: str = ""  # its output below the root of the person's server, "" outside of it
     version: int = 1
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpulease.runs.model import Outcome, Run, RunState
+from gpulease.runs.model import Run, RunOutcome, RunState
 from gpulease.texts import Text, counted, joined
 
 _WAITS = {
@@ -86,7 +86,7 @@ def next_step(run: Run, result: str) -> str:
             "Cut the cell into shorter ones, or write checkpoints. Open {result} to see it.",
             result=result,
         )
-    if run.outcome is Outcome.SKIPPED or (run.state is RunState.ENDED and not run.started):
+    if run.outcome is RunOutcome.SKIPPED or (run.state is RunState.ENDED and not run.started):
         return ""
     if run.state is RunState.ENDED or run.done:
         return Text("Open {result} to see its output.", result=result)

@@ -17,7 +17,7 @@ from gpulease.texts import Text
 
 if TYPE_CHECKING:
     from gpulease.service.agents import Agents
-    from gpulease.service.control_loop.evidence import Watch
+    from gpulease.service.control_loop.evidence import EvidenceCollector
     from gpulease.service.control_loop.incidents import Incidents
     from gpulease.service.control_loop.ledger import Ledger
     from gpulease.service.control_loop.policies import Policies, WhatIf
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from gpulease.service.leases.events import Events
     from gpulease.service.leases.history import History
     from gpulease.service.leases.servers import Environments, Servers
-    from gpulease.service.leases.usage import Usage, WarmTime
+    from gpulease.service.leases.usage import UsageSums, WarmTime
     from gpulease.service.leases.views import Views
     from gpulease.service.metrics import Metrics
     from gpulease.service.notices import Messages
-    from gpulease.service.rate_limit import Bounds
+    from gpulease.service.rate_limit import RateLimit
     from gpulease.service.reservations.commands import Reservations
     from gpulease.service.reservations.watch import ReservationWatch
     from gpulease.service.runs.commands import Runs
@@ -52,7 +52,7 @@ class Services:
     ledger: Ledger
     provider: Provider
     links: SupervisorConnections
-    watch: Watch
+    watch: EvidenceCollector
     events: Events
     servers: Servers
     hub: Hubs
@@ -64,12 +64,12 @@ class Services:
     incidents: Incidents
     metrics: Metrics
     agents: Agents
-    bounds: Bounds
+    bounds: RateLimit
     workers: Workers
     reservations: Reservations
     reservation_watch: ReservationWatch
     messages: Messages
-    usage: Usage
+    usage: UsageSums
     whatif: WhatIf
     runs: Runs
     environments: Environments

@@ -190,7 +190,7 @@ class Channels:
                 del self._open[whose]
 
 
-class Bounds:
+class RateLimit:
     """What one person may take of the service.
 
     Args:

@@ -131,7 +131,7 @@ API: Mapping[str, type[RequestHandler]] = {
     "devices": rest_site.DeviceList,
     "me": rest_site.Me,
     "projects": projects.ProjectList,
-    "usage": projects.Usage,
+    "usage": projects.UsageReport,
     "usage.csv": projects.UsageTable,
     "usage/devices": projects.Devices,
     "usage/devices.csv": projects.DevicesTable,

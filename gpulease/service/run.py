@@ -26,7 +26,7 @@ from gpulease.service import publishing
 from gpulease.service.agents import Agents
 from gpulease.service.context import Services
 from gpulease.service.control_loop.deciding import last_spread
-from gpulease.service.control_loop.evidence import Watch
+from gpulease.service.control_loop.evidence import EvidenceCollector
 from gpulease.service.control_loop.incidents import Incidents
 from gpulease.service.control_loop.ledger import Ledger
 from gpulease.service.control_loop.policies import Policies, WhatIf
@@ -38,11 +38,11 @@ from gpulease.service.leases.commands import LeaseCommands
 from gpulease.service.leases.events import Events
 from gpulease.service.leases.history import History
 from gpulease.service.leases.servers import Environments, Servers
-from gpulease.service.leases.usage import Usage, WarmTime
+from gpulease.service.leases.usage import UsageSums, WarmTime
 from gpulease.service.leases.views import Views
 from gpulease.service.metrics import Metrics
 from gpulease.service.notices import Messages, Notifier, channels
-from gpulease.service.rate_limit import Bounds, Listener
+from gpulease.service.rate_limit import Listener, RateLimit
 from gpulease.service.reservations.commands import Reservations
 from gpulease.service.reservations.watch import ReservationWatch
 from gpulease.service.rest.answering import BODY_MAX
@@ -173,7 +173,7 @@ class RunningService:
     async def _made(self, store: Store, hub_auth: ServiceOAuth, secret: bytes) -> Services:
         """Make what the service consists of, each part from those before it."""
         options = self._options
-        metrics, watch, workers = Metrics(), Watch(), Workers()
+        metrics, watch, workers = Metrics(), EvidenceCollector(), Workers()
         ledger = Ledger(store, self._moved)
         messages = await self._messages(ledger, store)
         events = Events(self._granted, messages=messages.shown_to)
@@ -189,7 +189,7 @@ class RunningService:
             ledger, lambda: policies.current, self._snapshot, self._wake,
             tell=self._notifier.tell, members=hub.members, workers=workers,
         )  # fmt: skip
-        usage = Usage(ledger, lambda: policies.current, self._notifier.tell)
+        usage = UsageSums(ledger, lambda: policies.current, self._notifier.tell)
         loop = Reconciler(
             ledger, provider, links, watch, policies, metrics=metrics, publish=self._publish,
             tick=options.tick, windows=reservations.windows, use=usage.use, spent=usage.spent,
@@ -211,7 +211,7 @@ class RunningService:
             history=History(ledger, commands),
             incidents=Incidents(ledger),
             agents=Agents(provider.agent_reports),
-            bounds=Bounds(lambda: policies.current.changes_per_minute),
+            bounds=RateLimit(lambda: policies.current.changes_per_minute),
             reservation_watch=ReservationWatch(
                 reservations, ledger, lambda: policies.current, self._snapshot,
                 tell=self._notifier.tell, workers=workers,

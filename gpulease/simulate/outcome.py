@@ -122,7 +122,7 @@ class ProjectOutcome:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ReplayOutcome:
     """What came of one replay; hours are GPU-hours, ``gpus`` the most that were there at once.
 
     Attributes:
@@ -335,7 +335,7 @@ class Tally:
         """Count how many pods stand ready from now on."""
         self._ready = pods
 
-    def outcome(self, name: str, people: Sequence[Person], end: float) -> Outcome:
+    def outcome(self, name: str, people: Sequence[Person], end: float) -> ReplayOutcome:
         """Return what came of it."""
         still: Counter[str] = Counter()
         for person in people:
@@ -350,7 +350,7 @@ class Tally:
             project: self._got[project] / due for project, due in self._due.items() if due > 0
         }
         names = sorted({person.session.project for person in people})
-        return Outcome(
+        return ReplayOutcome(
             name=name,
             seconds=end,
             gpus=self._most,

@@ -7,11 +7,11 @@ from datetime import datetime, timedelta
 from xml.sax.saxutils import escape
 
 from gpulease.policy.explanation.catalogue import REFUSALS
-from gpulease.simulate.outcome import Expected, Outcome, Waits
+from gpulease.simulate.outcome import Expected, ReplayOutcome, Waits
 
 #: By figure, the least and the most by which a policy differs from another.
 Range = Mapping[str, Mapping[str, float | None]]
-_Row = tuple[str, Callable[[Outcome], str]]
+_Row = tuple[str, Callable[[ReplayOutcome], str]]
 #: The figures whose range is told, with their titles and decimals.
 _RANGED = (
     ("held_hours", "GPU-hours held", 1),
@@ -23,7 +23,7 @@ _RANGED = (
 )
 
 
-def table(outcomes: Sequence[Outcome]) -> str:
+def table(outcomes: Sequence[ReplayOutcome]) -> str:
     """Return the table of outcomes of one trace, by project below."""
     rows: list[_Row] = [
         ("GPUs, sessions", lambda o: f"{o.gpus}, {o.sessions}"),
@@ -80,7 +80,7 @@ def ranged(differences: Mapping[str, Range]) -> list[str]:
     return [*lines, ""] if lines else []
 
 
-def _refused(outcomes: Sequence[Outcome]) -> list[_Row]:
+def _refused(outcomes: Sequence[ReplayOutcome]) -> list[_Row]:
     """Return how many were refused at the door, with each reason and its words below."""
     reasons = sorted({reason for o in outcomes for reason in o.refused})
     if not reasons:
@@ -95,7 +95,7 @@ def _refused(outcomes: Sequence[Outcome]) -> list[_Row]:
 
 
 def _project(name: str) -> list[_Row]:
-    def of(outcome: Outcome) -> tuple[str, str, str]:
+    def of(outcome: ReplayOutcome) -> tuple[str, str, str]:
         found = next((each for each in outcome.projects if each.project == name), None)
         if found is None:
             return "-", "-", "-"
@@ -135,7 +135,7 @@ _GAP = 62
 _HELD, _USED, _WAITING = "#9ecae1", "#08519c", "#d94801"
 
 
-def drawn(outcomes: Sequence[Outcome], begin: datetime) -> str:
+def drawn(outcomes: Sequence[ReplayOutcome], begin: datetime) -> str:
     """Return the picture of outcomes of one trace, one below the other at one scale."""
     most = max((max(bin_) for each in outcomes for bin_ in each.bins), default=1.0)
     most = max([most, *(float(each.gpus) for each in outcomes)])
@@ -161,7 +161,7 @@ def _legend() -> list[str]:
     ]
 
 
-def _one(outcome: Outcome, begin: datetime, top: float, most: float) -> list[str]:
+def _one(outcome: ReplayOutcome, begin: datetime, top: float, most: float) -> list[str]:
     base = top + 18 + _HEIGHT
 
     def points(index: int) -> list[tuple[float, float]]:

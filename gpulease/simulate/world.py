@@ -38,7 +38,7 @@ from gpulease.simulate.assumptions import Assumptions
 from gpulease.simulate.clock import Clock
 from gpulease.simulate.crowd import Crowd
 from gpulease.simulate.nodes import Nodes, Ready, devices_of
-from gpulease.simulate.outcome import Outcome, Tally
+from gpulease.simulate.outcome import ReplayOutcome, Tally
 from gpulease.simulate.people import Person, Phase
 from gpulease.simulate.trace import Trace
 
@@ -92,7 +92,7 @@ def replay(
     *,
     name: str = "",
     watch: str = "",
-) -> Outcome:
+) -> ReplayOutcome:
     """Return what would have come of a trace under a policy, with the time line of one GPU.
 
     ``watch``: its identifier; "" is the one that was held most.
@@ -145,7 +145,7 @@ class _World:
         people = [Person(each, assumed.think) for each in trace.sessions if each.bursts]
         self._crowd = Crowd(people, self._clock, self._tally, self, assumed.resolution)
 
-    def run(self, name: str) -> Outcome:
+    def run(self, name: str) -> ReplayOutcome:
         """Go through the whole trace."""
         clock = self._clock
         for at in self._windows.changes():

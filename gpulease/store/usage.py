@@ -152,7 +152,7 @@ class Used(NamedTuple):
     unknown: float
 
 
-class Held(NamedTuple):
+class HeldTime(NamedTuple):
     """Seconds of one lease in a time on its devices: those in use, and all."""
 
     devices: tuple[str, ...]
@@ -185,7 +185,7 @@ def minutes(session: Session, since: datetime, until: datetime) -> list[Used]:
     return [Used(*found) for found in session.execute(query)]
 
 
-def by_lease(session: Session, since: datetime, until: datetime) -> list[Held]:
+def by_lease(session: Session, since: datetime, until: datetime) -> list[HeldTime]:
     """Return the use of each lease from one instant until before another.
 
     A lease that was given other devices meanwhile counts on its last ones.
@@ -201,7 +201,7 @@ def by_lease(session: Session, since: datetime, until: datetime) -> list[Held]:
     query = sa.select(LeaseRow.record["devices"], sums.c.b, sums.c.h).join(
         sums, sums.c.lease_id == LeaseRow.id
     )
-    return [Held(tuple(devices), busy, held) for devices, busy, held in session.execute(query)]
+    return [HeldTime(tuple(devices), busy, held) for devices, busy, held in session.execute(query)]
 
 
 def waits(session: Session, since: datetime, until: datetime, most: int = MOST) -> list[Waited]:

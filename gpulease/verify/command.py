@@ -13,7 +13,7 @@ from typing import Any
 
 from gpulease import terminal
 from gpulease.errors import GPULeaseError
-from gpulease.verify.compare import Finding, Steady, compare, steady
+from gpulease.verify.compare import Difference, Steady, compare, steady
 from gpulease.verify.notebook import CodeCell, read
 from gpulease.verify.placements import PATTERNS, SEED, Placement, placements
 from gpulease.verify.runner import NotebookRun, Runner
@@ -24,7 +24,7 @@ class Tried:
     """One placement: its findings, how long it took, what gpulease said under the cells."""
 
     where: Placement
-    findings: list[Finding]
+    findings: list[Difference]
     seconds: float
     notes: list[str]
 
@@ -104,7 +104,7 @@ def _try(
     except GPULeaseError as error:
         if error.reason not in ("cell_timeout", "verify_failed"):
             raise
-        finding = Finding(0, "error", "", "", error.sentence, error.next_step or "")
+        finding = Difference(0, "error", "", "", error.sentence, error.next_step or "")
         return Tried(where, [finding], time.monotonic() - began, [])
     notes = [
         f"cell {cell.number}: {note}"
@@ -130,7 +130,7 @@ def _lines(tried: Tried) -> str:
     return "\n".join(lines)
 
 
-def _of(finding: Finding) -> str:
+def _of(finding: Difference) -> str:
     return f", {finding.name}" if finding.name else ""
 
 

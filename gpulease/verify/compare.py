@@ -38,7 +38,7 @@ _AFTER = (
 
 
 @dataclass(frozen=True)
-class Finding:
+class Difference:
     """One difference.
 
     Attributes:
@@ -69,7 +69,7 @@ class Steady:
     cells: frozenset[int] = frozenset()
     names: frozenset[str] = frozenset()
     aliases: bool = True
-    remarks: list[Finding] = field(default_factory=list)
+    remarks: list[Difference] = field(default_factory=list)
 
 
 def steady(cells: Sequence[CodeCell], first: NotebookRun, second: NotebookRun) -> Steady:
@@ -83,14 +83,14 @@ def steady(cells: Sequence[CodeCell], first: NotebookRun, second: NotebookRun) -
     names = frozenset(
         name for name in mine.keys() | theirs.keys() if not _alike(mine, theirs, name)
     )
-    remarks = [Finding(cells[i].number, "output", "", "", "", _SEED) for i in sorted(shaky)]
-    remarks += [Finding(_made(cells, n), "value", n, "", "", _SEED) for n in sorted(names)]
+    remarks = [Difference(cells[i].number, "output", "", "", "", _SEED) for i in sorted(shaky)]
+    remarks += [Difference(_made(cells, n), "value", n, "", "", _SEED) for n in sorted(names)]
     return Steady(shaky, names, first.picture["aliases"] == second.picture["aliases"], remarks)
 
 
 def compare(
     cells: Sequence[CodeCell], plain: NotebookRun, placed: NotebookRun, what: Steady
-) -> list[Finding]:
+) -> list[Difference]:
     """Return how a placed run differs from the plain one."""
     for index, (expected, found) in enumerate(zip(plain.cells, placed.cells, strict=True)):
         if expected.ok and not found.ok:
@@ -123,7 +123,7 @@ def _without_frames(message: dict[str, Any]) -> dict[str, Any]:
 
 def _outputs(
     cells: Sequence[CodeCell], plain: NotebookRun, placed: NotebookRun, what: Steady, which: range
-) -> list[Finding]:
+) -> list[Difference]:
     findings = []
     for index in which:
         expected, found = shown(plain.cells[index]), shown(placed.cells[index])
@@ -133,11 +133,11 @@ def _outputs(
             found = shown(placed.cells[index], again)
         if expected != found and index not in what.cells:
             one, other = _apart(expected, found)
-            findings.append(Finding(cells[index].number, "output", "", one, other, _REPORT))
+            findings.append(Difference(cells[index].number, "output", "", one, other, _REPORT))
     return findings
 
 
-def _error(cell: CodeCell, run: CellRun) -> Finding:
+def _error(cell: CodeCell, run: CellRun) -> Difference:
     name, text = str(run.reply.get("ename", "")), str(run.reply.get("evalue", ""))
     found = f"{name}: {text}"
     if name == "GPULeaseError":
@@ -148,12 +148,12 @@ def _error(cell: CodeCell, run: CellRun) -> Finding:
         advice = "Both sides need the package."
     else:
         advice = f"Run this cell where what it uses was made. {_REPORT}"
-    return Finding(cell.number, "error", "", "no error", found[:_SHOWN], advice)
+    return Difference(cell.number, "error", "", "no error", found[:_SHOWN], advice)
 
 
 def _aside(
     cells: Sequence[CodeCell], plain: NotebookRun, placed: NotebookRun, what: Steady, failed: int
-) -> list[Finding]:
+) -> list[Difference]:
     """Return in one finding what differs after the error of a cell; nothing where nothing does."""
     later = _outputs(cells, plain, placed, what, range(failed + 1, len(cells)))
     names = {finding.name for finding in _values(cells, plain, placed, what)}
@@ -166,31 +166,32 @@ def _aside(
     ]  # fmt: skip
     if not parts:
         return []
-    return [Finding(cells[failed].number, "set aside", "", "", "; ".join(parts), _AFTER)]
+    return [Difference(cells[failed].number, "set aside", "", "", "; ".join(parts), _AFTER)]
 
 
 def _values(
     cells: Sequence[CodeCell], plain: NotebookRun, placed: NotebookRun, what: Steady
-) -> list[Finding]:
+) -> list[Difference]:
     findings = []
     mine, theirs = plain.picture["values"], placed.picture["values"]
     for name in mine:
         cell = _made(cells, name)
         if name in placed.stayed:
-            findings.append(
-                Finding(cell, "stays", name, mine[name][1][:_SHOWN], placed.stayed[name][:_SHOWN],
-                        "Make it in the cell that uses it; a cell that reads it on the other side "
-                        "stops and says so.")
-            )  # fmt: skip
+            one, other = mine[name][1][:_SHOWN], placed.stayed[name][:_SHOWN]
+            step = (
+                "Make it in the cell that uses it; a cell that reads it on the other side stops "
+                "and says so."
+            )
+            findings.append(Difference(cell, "stays", name, one, other, step))
         elif name not in theirs:
             findings.append(
-                Finding(cell, "missing", name, mine[name][1][:_SHOWN], "not defined", _REPORT)
+                Difference(cell, "missing", name, mine[name][1][:_SHOWN], "not defined", _REPORT)
             )
         elif mine[name][0] != theirs[name][0]:
-            findings.append(Finding(cell, "type", name, mine[name][0], theirs[name][0], _REPORT))
+            findings.append(Difference(cell, "type", name, mine[name][0], theirs[name][0], _REPORT))
         elif name not in what.names and not _alike(mine, theirs, name):
             one, other = _apart(mine[name][1], theirs[name][1])
-            findings.append(Finding(cell, "value", name, one, other, _REPORT))
+            findings.append(Difference(cell, "value", name, one, other, _REPORT))
     if findings or not what.aliases:
         return findings
     return _aliases(cells, plain.picture["aliases"], placed.picture["aliases"])
@@ -198,7 +199,7 @@ def _values(
 
 def _aliases(
     cells: Sequence[CodeCell], plain: list[list[str]], placed: list[list[str]]
-) -> list[Finding]:
+) -> list[Difference]:
     findings = []
     for one, other, words in ((plain, placed, "lost"), (placed, plain, "new")):
         for group in one:
@@ -206,7 +207,7 @@ def _aliases(
                 text = " is ".join(group[:4])
                 pair = (text, "no longer the same") if words == "lost" else ("apart", text)
                 name = group[0].partition("[")[0].partition(".")[0]
-                findings.append(Finding(_made(cells, name), "alias", name, *pair, _REPORT))
+                findings.append(Difference(_made(cells, name), "alias", name, *pair, _REPORT))
     return findings
 
 

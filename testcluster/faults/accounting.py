@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from contextlib import closing
 
 from gpulease.gpus.agent.pod_resources import PodResources
-from gpulease.gpus.agent.wire import Held
+from gpulease.gpus.agent.wire import ContainerDevice
 from testcluster.layout import Layout
 
 
@@ -25,7 +25,7 @@ def held_devices(layout: Layout) -> dict[str, frozenset[str]] | None:
     return None if found is None else books(found)
 
 
-def books(found: Iterable[Held]) -> dict[str, frozenset[str]]:
+def books(found: Iterable[ContainerDevice]) -> dict[str, frozenset[str]]:
     """Return the pods of each device; one of a claim is named by its driver and pool, too."""
     pods: dict[str, set[str]] = {}
     for each in found:

@@ -22,7 +22,7 @@ from tornado.web import Application
 from gpulease import labels
 from gpulease.gpus.agent.cgroups import Places
 from gpulease.gpus.agent.pod_resources import PodResources
-from gpulease.gpus.agent.wire import Held
+from gpulease.gpus.agent.wire import ContainerDevice
 from gpulease.gpus.base import GPUInfo
 from gpulease.gpus.reading import Seen
 from gpulease.policy.document import default_document
@@ -40,7 +40,7 @@ from gpulease.providers.kubernetes.api.official import OfficialClient
 from gpulease.providers.kubernetes.manifests.manifest import PodSettings, Settings
 from gpulease.providers.kubernetes.provider import KubernetesProvider
 from gpulease.service.agents import Agents
-from gpulease.service.control_loop.evidence import Watch
+from gpulease.service.control_loop.evidence import EvidenceCollector
 from gpulease.service.metrics import Metrics
 from gpulease.service.rest.site import AgentBatches
 from testcluster import agents
@@ -72,7 +72,7 @@ def seen() -> dict[str, Seen]:
     return {uuid: Seen(GPUInfo(uuid, 0, "NVIDIA", 2**30, simulated=False), None) for uuid in uuids}
 
 
-def holders(kubelet: PodResources, namespace: str) -> list[Held]:
+def holders(kubelet: PodResources, namespace: str) -> list[ContainerDevice]:
     """Ask the kubelet now."""
     now = time.monotonic()
     kubelet.refresh(now, soon=True)
@@ -152,7 +152,7 @@ class Scene:
     url: str
     lease: Lease
     refused: list[str] = field(default_factory=list)
-    watch: Watch = field(default_factory=Watch)
+    watch: EvidenceCollector = field(default_factory=EvidenceCollector)
     gaps: set[str] = field(default_factory=set)
     levels: set[EvidenceLevel | None] = field(default_factory=set)
     last: Any = ()

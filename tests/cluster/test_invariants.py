@@ -5,7 +5,7 @@ These need no cluster: the pictures are made here.
 
 from dataclasses import replace
 
-from gpulease.gpus.agent.wire import Held
+from gpulease.gpus.agent.wire import ContainerDevice
 from testcluster.faults import invariants
 from testcluster.faults.accounting import books
 from testcluster.faults.picture import Lease, Picture, Pod
@@ -82,12 +82,14 @@ def test_a_card_in_two_pods_a_lease_with_two_and_too_many_pods_are_named() -> No
 def test_a_device_that_the_kubelet_gave_twice_is_named() -> None:
     held = books(
         [
-            Held("jupyterhub", "gpulease-l1-1", "companion", "nvidia.com/gpu", "GPU-0"),
-            Held("jupyterhub", "gpulease-l1-1", "helper", "nvidia.com/gpu", "GPU-0"),
-            Held("jupyterhub", "a", "companion", "nvidia.com/gpu.shared", "GPU-4::0"),
-            Held("jupyterhub", "b", "companion", "nvidia.com/gpu.shared", "GPU-4::1"),
-            Held("jupyterhub", "c", "companion", "", "gpu-0", "gpu.example.com", "node1"),
-            Held("other", "c", "companion", "", "gpu-0", "gpu.example.com", "node1"),
+            ContainerDevice("jupyterhub", "gpulease-l1-1", "companion", "nvidia.com/gpu", "GPU-0"),
+            ContainerDevice("jupyterhub", "gpulease-l1-1", "helper", "nvidia.com/gpu", "GPU-0"),
+            ContainerDevice("jupyterhub", "a", "companion", "nvidia.com/gpu.shared", "GPU-4::0"),
+            ContainerDevice("jupyterhub", "b", "companion", "nvidia.com/gpu.shared", "GPU-4::1"),
+            ContainerDevice(
+                "jupyterhub", "c", "companion", "", "gpu-0", "gpu.example.com", "node1"
+            ),
+            ContainerDevice("other", "c", "companion", "", "gpu-0", "gpu.example.com", "node1"),
         ]
     )
     assert invariants.always(picture(POD, held=held)) == [

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from gpulease.verify.compare import Finding
+from gpulease.verify.compare import Difference
 from gpulease.verify.notebook import CodeCell
 from gpulease.verify.placements import placement
 from gpulease.verify.runner import CellRun, NotebookRun
@@ -49,7 +49,7 @@ def test_cells_are_read_with_their_numbers_and_tags(tmp_path):
 )
 def test_a_finding_is_judged(kind, cell, found, expected):
     notebook = form.Notebook(None, "T", [], {3: ["excepted-address"]})
-    assert judge.kind(notebook, Finding(cell, kind, "", "", found, "")) == expected
+    assert judge.kind(notebook, Difference(cell, kind, "", "", found, "")) == expected
 
 
 def test_what_two_plain_runs_do_not_share_is_not_silent(tmp_path):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import grpc
 
-from gpulease.gpus.agent.wire import Held
+from gpulease.gpus.agent.wire import ContainerDevice
 
 
 def varint(value: int) -> bytes:
@@ -34,7 +34,7 @@ def devices(resource: str, *names: str) -> bytes:
     return part(1, resource) + b"".join(part(2, name) for name in names) + topology
 
 
-def container(name: str, held: list[Held]) -> bytes:
+def container(name: str, held: list[ContainerDevice]) -> bytes:
     """Encode a ``ContainerResources``, with processors and memory as a kubelet does."""
     found = part(1, name)
     for each in held:
@@ -48,9 +48,9 @@ def container(name: str, held: list[Held]) -> bytes:
     return found + numbers + part(4, part(1, "memory") + varint(2 << 3) + varint(2**40))
 
 
-def listing(held: list[Held]) -> bytes:
+def listing(held: list[ContainerDevice]) -> bytes:
     """Encode a ``ListPodResourcesResponse``."""
-    pods: dict[tuple[str, str], dict[str, list[Held]]] = {}
+    pods: dict[tuple[str, str], dict[str, list[ContainerDevice]]] = {}
     for each in held:
         pods.setdefault((each.namespace, each.pod), {}).setdefault(each.container, []).append(each)
     return b"".join(
@@ -69,7 +69,7 @@ class Kubelet:
     """What the socket answers."""
 
     path: Path
-    held: list[Held] = field(default_factory=list)
+    held: list[ContainerDevice] = field(default_factory=list)
     offered: list[tuple[str, str]] = field(default_factory=list)
     code: grpc.StatusCode | None = None
     raw: bytes | None = None

@@ -18,7 +18,7 @@ import pytest
 from tornado.httpclient import AsyncHTTPClient
 
 from gpulease.cli import main
-from gpulease.gpus.agent.wire import Held
+from gpulease.gpus.agent.wire import ContainerDevice
 from gpulease.loopback_ports import free_port
 from tests.gpus.kubelet import Kubelet
 from tests.gpus.kubelet import serving as kubelet_serving
@@ -29,7 +29,7 @@ from tests.helpers import wait_for_async
 
 pytestmark = [pytest.mark.processes, pytest.mark.compiler]
 
-HELD = Held("hub", "lease-1", "gpu", "nvidia.com/gpu", FIRST)
+HELD = ContainerDevice("hub", "lease-1", "gpu", "nvidia.com/gpu", FIRST)
 UID = "12345678-9abc-def0-1234-56789abcdef0"
 
 

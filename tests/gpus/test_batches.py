@@ -10,7 +10,7 @@ import pytest
 from gpulease.gpus.agent.batches import CALM, Gathering, batch_of, second_of, unaccounted
 from gpulease.gpus.agent.cgroups import NODE
 from gpulease.gpus.agent.health import Incidents
-from gpulease.gpus.agent.wire import Held
+from gpulease.gpus.agent.wire import ContainerDevice
 from gpulease.gpus.base import GPUInfo
 from gpulease.gpus.reading import DeviceReading, Seen
 from gpulease.policy.model import EvidenceLevel
@@ -108,14 +108,16 @@ def test_a_fault_is_told_at_once_and_seconds_are_told_once() -> None:
 
 
 def test_something_used_that_nobody_holds_is_a_reason_to_ask() -> None:
-    held = [Held("n", "p", "c", "r", "GPU-1::2")]
+    held = [ContainerDevice("n", "p", "c", "r", "GPU-1::2")]
     assert unaccounted([reading(0.5)], None)
     assert unaccounted([reading(0.5)], [])
     assert not unaccounted([reading(0.5)], held)
     assert not unaccounted([reading(0.0), reading(None)], [])
 
 
-@pytest.mark.parametrize("holders", [None, [], [Held("n", "p", "c", "", "gpu-0", "d", "pool")]])
+@pytest.mark.parametrize(
+    "holders", [None, [], [ContainerDevice("n", "p", "c", "", "gpu-0", "d", "pool")]]
+)
 def test_a_batch_is_what_the_service_takes(holders: Any) -> None:
     incidents = Incidents()
     incidents.happened("GPU-1", "xid", NOW, 79)

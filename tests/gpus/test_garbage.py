@@ -17,7 +17,7 @@ from gpulease.gpus.agent.batches import batch_of, second_of
 from gpulease.gpus.agent.health import Health, Incidents
 from gpulease.gpus.driver import Library
 from gpulease.gpus.nvml import NVMLProbe
-from gpulease.gpus.reading import Reader
+from gpulease.gpus.reading import DeviceReader
 from gpulease.gpus.simulated import SimulatedProbe
 from gpulease.policy.model import EvidenceLevel
 from gpulease.service.schemas.bodies import AgentPostBody
@@ -90,7 +90,7 @@ def test_no_answer_costs_a_node_its_batch_or_the_other_cards_their_use(
     driver.keys["devices"] = "2"
     driver.set({f"0.{name}": found for name, found in answers.items()} | {"1.use": 40})
     library, now = Library(), datetime.now(UTC)
-    reader, incidents = Reader(library), Incidents()
+    reader, incidents = DeviceReader(library), Incidents()
     reader.look()
     readings = [*reader.read(now), *reader.read(now)]
     Health(incidents).check(library.present, reader.seen, now)
@@ -143,7 +143,7 @@ def test_a_card_without_an_identity_costs_no_other_one(driver: Driver) -> None:
     ],
 )
 def test_a_bad_sample_is_dropped_and_silences_no_later_one(
-    driver: Driver, reader: Reader, garbage: str, then: str, use: float
+    driver: Driver, reader: DeviceReader, garbage: str, then: str, use: float
 ) -> None:
     driver.set(gpu0__samples=garbage.format(ago=ago(2)), gpu0__rate=2)
     first = one(reader).use
@@ -163,7 +163,7 @@ def test_a_bad_sample_is_dropped_and_silences_no_later_one(
     ],
 )
 def test_a_bad_row_of_a_process_is_dropped_and_silences_no_later_one(
-    driver: Driver, reader: Reader, rows: str, by_pid: dict[int, float] | None
+    driver: Driver, reader: DeviceReader, rows: str, by_pid: dict[int, float] | None
 ) -> None:
     driver.set(gpu0__process_use=rows.format(now=ago(1)))
     assert one(reader).by_pid == by_pid
@@ -171,7 +171,7 @@ def test_a_bad_row_of_a_process_is_dropped_and_silences_no_later_one(
     assert one(reader).by_pid == {7: 0.6}
 
 
-def test_a_clock_that_was_set_back_silences_nothing(driver: Driver, reader: Reader) -> None:
+def test_a_clock_that_was_set_back_silences_nothing(driver: Driver, reader: DeviceReader) -> None:
     one(reader)
     reader.seen[FIRST].last_sample = reader.seen[FIRST].last_process = FAR
     driver.set(gpu0__samples=f"{ago(-1)}:80", gpu0__process_use=f"7:60:{ago(-1)}")
@@ -181,7 +181,7 @@ def test_a_clock_that_was_set_back_silences_nothing(driver: Driver, reader: Read
 
 @pytest.mark.parametrize("rate", [101, 4294967295])
 def test_a_rate_that_cannot_be_true_is_a_gap_and_never_busy(
-    driver: Driver, reader: Reader, rate: int
+    driver: Driver, reader: DeviceReader, rate: int
 ) -> None:
     driver.set(gpu0__use=None, gpu0__rate=rate, gpu0__power=2**32 - 1)
     found = one(reader)
@@ -190,7 +190,7 @@ def test_a_rate_that_cannot_be_true_is_a_gap_and_never_busy(
 
 
 def test_a_process_of_no_number_is_nobody_and_the_card_is_not_known_to_be_free(
-    driver: Driver, reader: Reader
+    driver: Driver, reader: DeviceReader
 ) -> None:
     driver.set(gpu0__processes="0:100", gpu0__use=None)
     found = one(reader)

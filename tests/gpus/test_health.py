@@ -9,7 +9,7 @@ import pytest
 
 from gpulease.gpus.agent.health import EVENTS, Event, Health, Incidents, Listener
 from gpulease.gpus.driver import Library
-from gpulease.gpus.reading import DeviceReading, Reader
+from gpulease.gpus.reading import DeviceReader, DeviceReading
 from gpulease.policy.quarantine import APPLICATION_XIDS, KINDS
 from tests.gpus.stand_in import Driver
 from tests.gpus.test_nvml import FIRST, SECOND
@@ -66,7 +66,7 @@ def test_other_events_are_none(driver: Driver, listener: Listener) -> None:
 def test_an_event_of_a_device_that_is_gone_speaks_of_all(
     driver: Driver, library: Library, listener: Listener
 ) -> None:
-    reader = Reader(library)
+    reader = DeviceReader(library)
     reader.look()
     event = heard(listener, driver, 0x8, 79, card=-1)
     assert event.device == ""
@@ -124,7 +124,7 @@ def test_a_lost_device_is_one_incident_for_as_long_as_it_is_lost(gap: str, kind:
 def test_rows_that_cannot_be_remapped_and_new_double_bits_are_incidents(
     driver: Driver, library: Library
 ) -> None:
-    reader = Reader(library)
+    reader = DeviceReader(library)
     reader.look()
     incidents = Incidents()
     health = Health(incidents)
@@ -145,7 +145,7 @@ def test_rows_that_cannot_be_remapped_and_new_double_bits_are_incidents(
 def test_counters_that_cannot_be_read_say_nothing(
     driver: Driver, library: Library, code: int
 ) -> None:
-    reader = Reader(library)
+    reader = DeviceReader(library)
     reader.look()
     driver.fail("nvmlDeviceGetRemappedRows", code)
     driver.fail("nvmlDeviceGetTotalEccErrors", code)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from gpulease.gpus.agent.health import Fault
-from gpulease.gpus.agent.ledger import Ledger
+from gpulease.gpus.agent.ledger import Backlog
 from gpulease.policy.quarantine import Incident
 
 NOW = datetime(2026, 5, 4, tzinfo=UTC)
@@ -24,17 +24,17 @@ def batch(word: str = "x") -> Any:
     return {"sequence": 0, "at": "", "devices": [], "holders": [], "seconds": [], "problem": word}
 
 
-def waiting(ledger: Ledger) -> list[int]:
+def waiting(ledger: Backlog) -> list[int]:
     return [sequence for sequence, _ in ledger.next(1000, 2**30)]
 
 
 def test_batches_are_numbered_over_restarts_and_taken_ones_are_gone(tmp_path: Path) -> None:
     path = tmp_path / "made" / "ledger"
-    ledger = Ledger(path)
+    ledger = Backlog(path)
     assert [ledger.add(batch()) for _ in range(3)] == [1, 2, 3]
     ledger.remove([2])
     ledger.close()
-    again = Ledger(path)
+    again = Backlog(path)
     assert (again.run, again.problem) == (ledger.run, "")
     assert waiting(again) == [1, 3]
     again.remove([1, 3])
@@ -44,7 +44,7 @@ def test_batches_are_numbered_over_restarts_and_taken_ones_are_gone(tmp_path: Pa
 
 
 def test_the_newest_comes_first_then_the_oldest_and_all_within_bounds() -> None:
-    ledger = Ledger(None)
+    ledger = Backlog(None)
     for _ in range(10):
         ledger.add(batch("y" * 1000))
     assert [n for n, _ in ledger.next(3, 2**30)] == [1, 2, 10]
@@ -55,7 +55,7 @@ def test_the_newest_comes_first_then_the_oldest_and_all_within_bounds() -> None:
 
 def test_what_is_a_day_old_or_too_much_is_given_up_and_counted(tmp_path: Path) -> None:
     now = [1000.0]
-    ledger = Ledger(tmp_path / "l", clock=lambda: now[0], age_max=100, bytes_max=20_000)
+    ledger = Backlog(tmp_path / "l", clock=lambda: now[0], age_max=100, bytes_max=20_000)
     ledger.add(batch())
     now[0] += 101
     ledger.add(batch())
@@ -75,11 +75,11 @@ def test_faults_are_kept_over_restarts(tmp_path: Path) -> None:
         Fault("GPU-1", Incident("xid", NOW, NOW, 79)),
         Fault("GPU-2", Incident("gpu_lost", NOW)),
     ]
-    ledger = Ledger(path)
+    ledger = Backlog(path)
     ledger.note([Fault("GPU-9", Incident("xid", NOW, NOW, 48))])
     ledger.note(faults)
     ledger.close()
-    again = Ledger(path)
+    again = Backlog(path)
     assert again.faults() == faults
     again.close()
 
@@ -87,7 +87,7 @@ def test_faults_are_kept_over_restarts(tmp_path: Path) -> None:
 def test_a_file_that_is_none_is_moved_aside(tmp_path: Path) -> None:
     path = tmp_path / "ledger"
     path.write_bytes(b"this is no database" * 1000)
-    ledger = Ledger(path)
+    ledger = Backlog(path)
     assert ledger.add(batch()) == 1
     assert ledger.problem == ""
     assert (tmp_path / "ledger.broken").read_bytes().startswith(b"this is no")
@@ -97,14 +97,14 @@ def test_a_file_that_is_none_is_moved_aside(tmp_path: Path) -> None:
 def test_where_nothing_can_be_written_it_is_said_and_the_memory_serves(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for path in (None, tmp_path / "file" / "ledger"):
-        ledger = Ledger(path)
+        ledger = Backlog(path)
         assert "nothing outlives" in ledger.problem
         assert ledger.add(batch()) == 1
         ledger.close()
 
 
 def test_a_disk_that_fails_later_is_said_and_the_memory_serves(tmp_path: Path) -> None:
-    ledger = Ledger(tmp_path / "ledger")
+    ledger = Backlog(tmp_path / "ledger")
     ledger.add(batch())
     run = ledger.run
     ledger._store.execute("drop table batch")  # as if the file were taken away
@@ -133,7 +133,7 @@ def test_whatever_was_written_outlives_a_kill(tmp_path: Path, lines: int) -> Non
         assert writer.stdout is not None
         seen = [int(writer.stdout.readline()) for _ in range(lines)]
         os.kill(writer.pid, signal.SIGKILL)
-    ledger = Ledger(path)
+    ledger = Backlog(path)
     found = waiting(ledger)
     assert found[: len(seen)] == seen
     assert found == list(range(1, len(found) + 1))

@@ -9,7 +9,7 @@ import grpc
 import pytest
 
 from gpulease.gpus.agent.pod_resources import BELIEVED, LIST_EVERY, PodResources
-from gpulease.gpus.agent.wire import Held
+from gpulease.gpus.agent.wire import ContainerDevice
 from gpulease.gpus.base import GPUInfo
 from gpulease.gpus.reading import Seen
 from tests.gpus.kubelet import Kubelet, serving
@@ -22,7 +22,7 @@ def seen(uuid: str, index: int = 0, parent: str = "", instance: int = 0) -> Seen
 
 CARDS = {"GPU-a": seen("GPU-a"), "GPU-b": seen("GPU-b", 1)}
 CARDS["MIG-c"] = seen("MIG-c", 0, "GPU-b", 7)
-HELD = Held("hub", "pod", "c", "nvidia.com/gpu", "GPU-a")
+HELD = ContainerDevice("hub", "pod", "c", "nvidia.com/gpu", "GPU-a")
 
 
 @pytest.fixture
@@ -39,9 +39,9 @@ def client(kubelet: Kubelet) -> Iterator[PodResources]:
 
 
 def test_who_holds_what_is_told(kubelet: Kubelet, client: PodResources) -> None:
-    claimed = Held("hub", "other", "c", "", "gpu-0", "gpu.example", "node")
-    replica = Held("hub", "third", "c", "nvidia.com/gpu.shared", "GPU-b::3")
-    kubelet.held = [HELD, claimed, replica, Held("x", "y", "z", "rdma/hca", "mlx5_0")]
+    claimed = ContainerDevice("hub", "other", "c", "", "gpu-0", "gpu.example", "node")
+    replica = ContainerDevice("hub", "third", "c", "nvidia.com/gpu.shared", "GPU-b::3")
+    kubelet.held = [HELD, claimed, replica, ContainerDevice("x", "y", "z", "rdma/hca", "mlx5_0")]
     client.refresh(0.0)
     assert client.holders(0.0, CARDS) == [HELD, claimed, replica]
     assert client.problem == ""
@@ -125,7 +125,7 @@ def test_a_device_that_its_plugin_withdrew_is_not_offered(
 def test_a_plugin_that_counts_devices_is_understood(
     kubelet: Kubelet, client: PodResources, device: str, expected: str
 ) -> None:
-    kubelet.held = [Held("hub", "pod", "c", "nvidia.com/gpu", device)]
+    kubelet.held = [ContainerDevice("hub", "pod", "c", "nvidia.com/gpu", device)]
     client.refresh(0.0)
     found = client.holders(0.0, CARDS)
     assert found is not None

@@ -12,7 +12,7 @@ import pytest
 
 from gpulease.errors import GPULeaseError
 from gpulease.gpus.agent import posting
-from gpulease.gpus.agent.ledger import Ledger
+from gpulease.gpus.agent.ledger import Backlog
 from gpulease.gpus.agent.posting import Poster, Target, checked
 from tests.gpus.service import certificate, serving
 from tests.gpus.test_ledger import batch
@@ -27,8 +27,8 @@ def token(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def ledger() -> Iterator[Ledger]:
-    found = Ledger(None)
+def ledger() -> Iterator[Backlog]:
+    found = Backlog(None)
     yield found
     found.close()
 
@@ -50,12 +50,12 @@ async def running(poster: Poster) -> AsyncIterator[None]:
             await task
 
 
-async def emptied(ledger: Ledger) -> None:
+async def emptied(ledger: Backlog) -> None:
     await wait_for_async(lambda: ledger.waiting().batches == 0, 30, "everything taken")
 
 
 async def test_what_waits_is_posted_and_gone_and_the_token_is_read_anew(
-    ledger: Ledger, token: Path
+    ledger: Backlog, token: Path
 ) -> None:
     async with serving() as service:
         poster = Poster(Target(service.url, token), ledger)
@@ -74,7 +74,7 @@ async def test_what_waits_is_posted_and_gone_and_the_token_is_read_anew(
     assert poster.resources == {"r": {"pool": "p", "gpu_class": "c"}}
 
 
-class Hasty(Ledger):
+class Hasty(Backlog):
     """Gets a batch just after it said that nothing waits, as happens between two threads."""
 
     poster: Poster | None = None
@@ -100,7 +100,7 @@ async def test_a_batch_that_comes_while_the_ledger_is_read_is_not_overlooked(tok
 
 
 async def test_a_service_that_is_away_loses_nothing_and_hears_the_newest_first(
-    ledger: Ledger, token: Path
+    ledger: Backlog, token: Path
 ) -> None:
     async with serving() as service:
         url = service.url
@@ -121,7 +121,7 @@ async def test_a_service_that_is_away_loses_nothing_and_hears_the_newest_first(
 
 @pytest.mark.parametrize("code", [500, 502, 503, 403, 401, 429, 426, 302, 404])
 async def test_an_answer_that_may_change_is_waited_for(
-    ledger: Ledger, token: Path, code: int
+    ledger: Backlog, token: Path, code: int
 ) -> None:
     async with serving() as service:
         service.codes = [code, code]
@@ -136,7 +136,7 @@ async def test_an_answer_that_may_change_is_waited_for(
 
 @pytest.mark.parametrize("code", [400, 413, 415, 422])
 async def test_the_one_batch_that_will_never_do_is_dropped_and_the_others_are_taken(
-    ledger: Ledger, token: Path, code: int
+    ledger: Backlog, token: Path, code: int
 ) -> None:
     async with serving() as service:
         service.refuse = 3
@@ -151,7 +151,7 @@ async def test_the_one_batch_that_will_never_do_is_dropped_and_the_others_are_ta
 
 @pytest.mark.parametrize("answer", ["no JSON", "[]", '{"resources": 7}', "{}"])
 async def test_a_strange_answer_is_still_an_answer(
-    ledger: Ledger, token: Path, answer: str
+    ledger: Backlog, token: Path, answer: str
 ) -> None:
     async with serving() as service:
         service.answer = answer
@@ -161,7 +161,7 @@ async def test_a_strange_answer_is_still_an_answer(
 
 
 async def test_a_token_that_is_missing_is_waited_for_and_said(
-    ledger: Ledger, tmp_path: Path
+    ledger: Backlog, tmp_path: Path
 ) -> None:
     async with serving() as service:
         missing = tmp_path / "nowhere"
@@ -175,7 +175,7 @@ async def test_a_token_that_is_missing_is_waited_for_and_said(
 
 
 async def test_the_service_is_checked_and_a_renewed_certificate_is_read(
-    ledger: Ledger, token: Path, tmp_path: Path
+    ledger: Backlog, token: Path, tmp_path: Path
 ) -> None:
     ca_file, context = certificate(tmp_path / "right")
     other, _ = certificate(tmp_path / "other")

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 from gpulease.gpus.driver import Library
-from gpulease.gpus.reading import DeviceReading, Reader
+from gpulease.gpus.reading import DeviceReader, DeviceReading
 from gpulease.policy.model import EvidenceLevel
 from tests.gpus.stand_in import GIB, Driver
 from tests.gpus.test_nvml import ERRORS, FIRST, SECOND
@@ -21,19 +21,21 @@ PROCESS, DEVICE, CELLS = EvidenceLevel.PROCESS, EvidenceLevel.DEVICE, EvidenceLe
 
 
 @pytest.fixture
-def reader(driver: Driver) -> Iterator[Reader]:
+def reader(driver: Driver) -> Iterator[DeviceReader]:
     library = Library()
-    found = Reader(library)
+    found = DeviceReader(library)
     found.look()
     yield found
     library.close()
 
 
-def one(reader: Reader, uuid: str = FIRST) -> DeviceReading:
+def one(reader: DeviceReader, uuid: str = FIRST) -> DeviceReading:
     return next(each for each in reader.read(NOW) if each.uuid == uuid)
 
 
-def test_a_second_tells_use_memory_power_and_each_process(driver: Driver, reader: Reader) -> None:
+def test_a_second_tells_use_memory_power_and_each_process(
+    driver: Driver, reader: DeviceReader
+) -> None:
     driver.set(gpu0__use=40, gpu0__process_use="7:30,9:10")
     found = DeviceReading(FIRST, NOW, 0.4, "", GIB, 60.0, {7: 0.3, 9: 0.1}, {}, ())
     assert one(reader) == found
@@ -41,7 +43,7 @@ def test_a_second_tells_use_memory_power_and_each_process(driver: Driver, reader
 
 
 def test_nothing_newer_of_the_processes_is_unused_and_no_failure(
-    driver: Driver, reader: Reader
+    driver: Driver, reader: DeviceReader
 ) -> None:
     driver.set(gpu0__process_use="7:30:1000")
     assert one(reader).by_pid == {7: 0.3}
@@ -49,30 +51,32 @@ def test_nothing_newer_of_the_processes_is_unused_and_no_failure(
     assert (found.by_pid, found.use, found.gap) == ({}, 0.0, "")
 
 
-def test_the_memory_of_each_process_is_told_once(driver: Driver, reader: Reader) -> None:
+def test_the_memory_of_each_process_is_told_once(driver: Driver, reader: DeviceReader) -> None:
     driver.set(gpu0__processes="7:100,9:300", gpu0__graphics="7:100,8:50")
     assert one(reader).memory_by_pid == {7: 100, 9: 300, 8: 50}
 
 
-def test_without_processes_their_memory_is_not_known(driver: Driver, reader: Reader) -> None:
+def test_without_processes_their_memory_is_not_known(driver: Driver, reader: DeviceReader) -> None:
     driver.fail("nvmlDeviceGetComputeRunningProcesses", ERRORS["NOT_SUPPORTED"])
     found = one(reader)
     assert (found.memory_by_pid, found.gap) == (None, "")
 
 
-def test_of_several_samples_of_a_process_the_peak_counts(driver: Driver, reader: Reader) -> None:
+def test_of_several_samples_of_a_process_the_peak_counts(
+    driver: Driver, reader: DeviceReader
+) -> None:
     driver.set(gpu0__process_use="7:30:1000,7:90:1001,7:10:1002")
     assert one(reader).by_pid == {7: 0.9}
 
 
-def test_a_burst_between_two_looks_is_seen(driver: Driver, reader: Reader) -> None:
+def test_a_burst_between_two_looks_is_seen(driver: Driver, reader: DeviceReader) -> None:
     driver.set(gpu0__samples="1000:0,1200:77,1400:0")
     assert one(reader).use == 0.77
 
 
 @pytest.mark.parametrize("name", ["NOT_SUPPORTED", "NO_PERMISSION", "FUNCTION_NOT_FOUND"])
 def test_without_processes_the_level_is_the_device(
-    driver: Driver, reader: Reader, name: str
+    driver: Driver, reader: DeviceReader, name: str
 ) -> None:
     driver.set(gpu0__use=40)
     driver.fail("nvmlDeviceGetProcessUtilization", ERRORS[name], 0)
@@ -85,7 +89,7 @@ def test_without_processes_the_level_is_the_device(
 
 
 def test_without_utilisation_the_level_is_cells_and_no_process_is_no_use(
-    driver: Driver, reader: Reader
+    driver: Driver, reader: DeviceReader
 ) -> None:
     driver.set(gpu0__use=None)
     found = one(reader)
@@ -96,7 +100,9 @@ def test_without_utilisation_the_level_is_cells_and_no_process_is_no_use(
 
 
 @pytest.mark.parametrize("name", ["nvmlDeviceGetMemoryInfo", "nvmlDeviceGetPowerUsage"])
-def test_what_a_device_does_not_tell_is_left_out(driver: Driver, reader: Reader, name: str) -> None:
+def test_what_a_device_does_not_tell_is_left_out(
+    driver: Driver, reader: DeviceReader, name: str
+) -> None:
     driver.fail(name, ERRORS["NOT_SUPPORTED"], 0)
     found = one(reader)
     assert found.use == 0.0
@@ -105,7 +111,9 @@ def test_what_a_device_does_not_tell_is_left_out(driver: Driver, reader: Reader,
 
 
 @pytest.mark.parametrize("name", sorted(ERRORS.keys() - UNABLE))
-def test_every_error_is_a_gap_and_never_a_zero(driver: Driver, reader: Reader, name: str) -> None:
+def test_every_error_is_a_gap_and_never_a_zero(
+    driver: Driver, reader: DeviceReader, name: str
+) -> None:
     driver.fail("*", ERRORS[name], 0)
     found = one(reader)
     assert found.use is None
@@ -117,7 +125,7 @@ def test_every_error_is_a_gap_and_never_a_zero(driver: Driver, reader: Reader, n
 
 @pytest.mark.parametrize("name", sorted(UNABLE))
 def test_a_device_that_answers_nothing_is_never_unused(
-    driver: Driver, reader: Reader, name: str
+    driver: Driver, reader: DeviceReader, name: str
 ) -> None:
     driver.fail("*", ERRORS[name], 0)
     found = one(reader)
@@ -126,7 +134,7 @@ def test_a_device_that_answers_nothing_is_never_unused(
 
 def test_without_a_driver_it_says_why_and_goes_on_when_it_comes(driver: Driver) -> None:
     driver.fail("nvmlInit", ERRORS["DRIVER_NOT_LOADED"])
-    reader = Reader(Library())
+    reader = DeviceReader(Library())
     reader.look()
     assert reader.read(NOW) == []
     assert reader.problem == "driver_not_loaded"
@@ -139,13 +147,13 @@ def test_without_a_driver_it_says_why_and_goes_on_when_it_comes(driver: Driver) 
 def test_a_driver_without_gpus_says_so(driver: Driver) -> None:
     driver.keys = {"devices": "0"}
     driver.set()
-    reader = Reader(Library())
+    reader = DeviceReader(Library())
     reader.look()
     assert reader.problem == "the driver shows no GPU"
 
 
 @pytest.fixture
-def divided(driver: Driver, reader: Reader) -> Driver:
+def divided(driver: Driver, reader: DeviceReader) -> Driver:
     """The second card in MIG mode with two devices."""
     driver.set(gpu1__mig=2)
     for n in (0, 1):
@@ -155,7 +163,7 @@ def divided(driver: Driver, reader: Reader) -> Driver:
     return driver
 
 
-def test_mig_devices_are_read_instead_of_their_gpu(divided: Driver, reader: Reader) -> None:
+def test_mig_devices_are_read_instead_of_their_gpu(divided: Driver, reader: DeviceReader) -> None:
     found = {each.uuid: each for each in reader.read(NOW)}
     assert set(found) == {FIRST, "MIG-0", "MIG-1"}
     assert set(reader.seen) == {FIRST, SECOND, "MIG-0", "MIG-1"}
@@ -166,7 +174,9 @@ def test_mig_devices_are_read_instead_of_their_gpu(divided: Driver, reader: Read
     assert one(reader, "MIG-0").use == 0.0
 
 
-def test_gpm_measures_a_mig_device_where_the_card_has_it(divided: Driver, reader: Reader) -> None:
+def test_gpm_measures_a_mig_device_where_the_card_has_it(
+    divided: Driver, reader: DeviceReader
+) -> None:
     divided.set({"1.gpm": 0, "1.mig0.gpm": 60, "1.mig1.gpm": 0, "1.mig0.processes": "7:1"})
     reader.look()
     assert one(reader, "MIG-0").gap == "no_utilisation"  # a figure needs two samples
@@ -179,7 +189,9 @@ def test_gpm_measures_a_mig_device_where_the_card_has_it(divided: Driver, reader
     assert reader.seen["MIG-0"].level is CELLS
 
 
-def test_mig_devices_that_were_taken_apart_are_forgotten(divided: Driver, reader: Reader) -> None:
+def test_mig_devices_that_were_taken_apart_are_forgotten(
+    divided: Driver, reader: DeviceReader
+) -> None:
     divided.set(gpu1__mig=1)
     reader.look()
     assert set(reader.seen) == {FIRST, SECOND, "MIG-0"}

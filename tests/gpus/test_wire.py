@@ -6,22 +6,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpulease.gpus.agent.wire import Held, read_allocatable, read_list
+from gpulease.gpus.agent.wire import ContainerDevice, read_allocatable, read_list
 from tests.gpus.kubelet import devices, listing, part, varint
 
 names = st.text(min_size=1, max_size=40)
-plain = st.builds(Held, names, names, names, names, names)
-claimed = st.builds(Held, names, names, names, st.just(""), names, names, names)
+plain = st.builds(ContainerDevice, names, names, names, names, names)
+claimed = st.builds(ContainerDevice, names, names, names, st.just(""), names, names, names)
 
 
-def key(held: Held) -> tuple[str, ...]:
+def key(held: ContainerDevice) -> tuple[str, ...]:
     return (
         held.namespace, held.pod, held.container, held.driver, held.resource, held.pool, held.device
     )  # fmt: skip
 
 
 @given(st.lists(plain | claimed, max_size=8))
-def test_what_a_kubelet_encodes_is_what_is_read(held: list[Held]) -> None:
+def test_what_a_kubelet_encodes_is_what_is_read(held: list[ContainerDevice]) -> None:
     assert sorted(read_list(listing(held)), key=key) == sorted(held, key=key)
 
 
@@ -43,7 +43,7 @@ def test_other_bytes_are_refused_or_read_and_never_more(data: bytes) -> None:
 
 @given(st.lists(plain, min_size=1, max_size=4), st.data())
 def test_a_message_that_is_cut_off_is_refused_or_is_a_whole_part(
-    held: list[Held], data: st.DataObject
+    held: list[ContainerDevice], data: st.DataObject
 ) -> None:
     whole = listing(held)
     cut = whole[: data.draw(st.integers(0, len(whole) - 1))]
@@ -69,5 +69,5 @@ def test_fixed_width_fields_are_passed_over() -> None:
     extra = (
         varint(9 << 3 | 1) + bytes(8) + varint(10 << 3 | 5) + bytes(4) + varint(11 << 3) + b"\x05"
     )
-    held = Held("n", "p", "c", "r", "d")
+    held = ContainerDevice("n", "p", "c", "r", "d")
     assert read_list(extra + listing([held]) + extra) == [held]

@@ -5,12 +5,12 @@ import sys
 from pathlib import Path
 
 from gpulease.mirror.away import AwayEnd, MirrorRoot
-from gpulease.mirror.rules import Bounds
+from gpulease.mirror.rules import MirrorLimits
 
 
 def main() -> None:
     root, client_key, total = json.loads(sys.stdin.readline())
-    end = AwayEnd(MirrorRoot(Path(root)), Bounds.of(total))
+    end = AwayEnd(MirrorRoot(Path(root)), MirrorLimits.of(total))
     endpoint = end.start(client_key, host="127.0.0.1", port=0)
     print(json.dumps([endpoint.address, endpoint.server_key]), flush=True)  # noqa: T201
     sys.stdin.readline()  # until whoever started this closes it

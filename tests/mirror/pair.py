@@ -11,7 +11,7 @@ from gpulease.channel.keys import Endpoint, KeyPair
 from gpulease.mirror.away import AwayEnd, MirrorRoot
 from gpulease.mirror.home import HomeEnd
 from gpulease.mirror.passes import PassReport
-from gpulease.mirror.rules import Bounds
+from gpulease.mirror.rules import MirrorLimits
 
 
 def keys() -> KeyPair:
@@ -39,7 +39,7 @@ class Pair:
     def listen(self) -> tuple[Endpoint, KeyPair]:
         """Make the mirror's end for one more home kernel."""
         own = keys()
-        away = AwayEnd(self.root, Bounds.of(self.total))
+        away = AwayEnd(self.root, MirrorLimits.of(self.total))
         self._aways.append(away)
         return away.start(own.public, host="127.0.0.1", port=0), own
 

@@ -1,6 +1,6 @@
 """What programs fetched for themselves is each machine's own: it is never mirrored."""
 
-from gpulease.mirror.rules import Bounds, Rules, caches
+from gpulease.mirror.rules import MirrorLimits, Rules, caches
 from tests.mirror.pair import pair, tree, write
 
 
@@ -14,7 +14,7 @@ def test_caches_below_the_directory_are_found_by_variables_and_by_their_usual_pl
 
 def test_both_sides_pass_over_the_same():
     rules = Rules(caches=("a/models",))
-    assert Rules.from_json(rules.to_json(), Bounds()) == rules
+    assert Rules.from_json(rules.to_json(), MirrorLimits()) == rules
     assert rules.skips("a/models", "models")
     assert not rules.skips("models", "models")
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from gpulease.errors import GPULeaseError
 from gpulease.runs import life, model, sentences
 from gpulease.runs.life import FAULTS, TABLE, Errand, Report
-from gpulease.runs.model import OnLoss, Outcome, Run, RunState, ServerSeen, Terms
+from gpulease.runs.model import OnLoss, Run, RunOutcome, RunState, ServerSeen, Terms
 from gpulease.store import runs as stored
 
 NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
@@ -56,8 +56,8 @@ def test_a_run_follows_others_that_succeeded_and_is_skipped_after_one_that_did_n
     good = life.heard(done, Report("b1", "succeeded"), NOW, TERMS)
     assert look(good, second)[1].state is RunState.STARTING
     bad = life.heard(done, Report("b1", "notebook_error", note="Cell 3: boom"), NOW, TERMS)
-    assert look(bad, second)[1].outcome is Outcome.SKIPPED
-    assert look(life.cancel(first, first.user, NOW), second)[1].outcome is Outcome.SKIPPED
+    assert look(bad, second)[1].outcome is RunOutcome.SKIPPED
+    assert look(life.cancel(first, first.user, NOW), second)[1].outcome is RunOutcome.SKIPPED
 
 
 def test_a_server_is_asked_for_once_an_attempt_and_again_by_a_service_that_was_restarted():
@@ -84,7 +84,7 @@ def test_a_fault_is_tried_again_a_few_times_and_the_notebooks_own_error_never():
         one = replace(running(replace(one, cleared=True, not_before=None)), state_since=NOW)
         assert one.attempt == attempt + 1
         (one,) = look(one)
-    assert (one.state, one.outcome) == (RunState.ENDED, Outcome.FAILED)
+    assert (one.state, one.outcome) == (RunState.ENDED, RunOutcome.FAILED)
     assert "given up after 3 attempts" in sentences.sentence(one)
     own = life.heard(running(run()), Report("b1", "notebook_error"), NOW, TERMS)
     assert own.state is RunState.ENDED
@@ -92,7 +92,7 @@ def test_a_fault_is_tried_again_a_few_times_and_the_notebooks_own_error_never():
 
 def test_a_cell_that_outlives_the_time_of_its_gpu_is_not_tried_again():
     over = life.heard(running(run()), Report("b1", "gpu_time_over"), NOW, TERMS)
-    assert (over.state, over.outcome) == (RunState.ENDED, Outcome.FAILED)
+    assert (over.state, over.outcome) == (RunState.ENDED, RunOutcome.FAILED)
     taken = life.heard(running(run()), Report("b1", "interrupted"), NOW, TERMS)
     assert taken.state is RunState.WAITING, "somebody else needed it: that may go well next time"
     lost = life.heard(running(run()), Report("b1", "gpu_lost"), NOW, TERMS)
@@ -129,7 +129,7 @@ def test_a_cancelled_run_says_nothing_of_an_earlier_fault():
     assert sentences.sentence(life.cancel(waits, waits.user, NOW)) == "It was cancelled."
     by_admin = life.cancel(waits, "ada", NOW, "Needed for a lab.")
     assert sentences.sentence(by_admin) == "An admin cancelled it. Needed for a lab."
-    assert by_admin.outcome is Outcome.CANCELLED
+    assert by_admin.outcome is RunOutcome.CANCELLED
 
 
 @pytest.mark.parametrize("over", [run(), life.cancel(running(run()), "stu", NOW)])

@@ -31,7 +31,7 @@ from tornado.websocket import (
     websocket_connect,
 )
 
-from gpulease.client import Client
+from gpulease.client import ServiceClient
 from gpulease.protocol import PROTOCOL_VERSION, ConnectionView, LeaseView
 from gpulease.protocol.reports import KernelReport
 from gpulease.service.run import RunningService
@@ -229,8 +229,8 @@ class Site:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.service.port}{self.prefix}"
 
-    def client(self, token: str) -> Client:
-        return Client(self.url, token)
+    def client(self, token: str) -> ServiceClient:
+        return ServiceClient(self.url, token)
 
     async def lease(self, lease_id: str, state: str, seconds: float = 30) -> Any:
         """Wait until a lease is in this state and return it."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gpulease.client import Client
+from gpulease.client import ServiceClient
 from gpulease.errors import GPULeaseError
 from gpulease.protocol import ENV_SERVICE_CA
 from gpulease.service.settings.application import GPULeaseService
@@ -53,7 +53,7 @@ async def test_calls_and_events_reach_it_with_its_authority_alone(
         url = site.url.replace("http:", "https:")
 
         async def ask() -> None:
-            client = Client(url, hub.token("stu"))
+            client = ServiceClient(url, hub.token("stu"))
             assert await client.classes()
             events = client.events()
             assert await anext(events)

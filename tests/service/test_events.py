@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from gpulease.client import Client
+from gpulease.client import ServiceClient
 from gpulease.errors import GPULeaseError
 from gpulease.loopback_ports import free_port
 from gpulease.policy.explanation import reasons
 from gpulease.policy.model import Lease, LeaseState
 from gpulease.service.hubs.auth import Asker
 from gpulease.service.languages import catalogue
-from gpulease.service.leases.events import CLASSES_EVERY, FIGURES_EVERY, Events, Reader
+from gpulease.service.leases.events import CLASSES_EVERY, FIGURES_EVERY, EventReader, Events
 from gpulease.service.run import RunningService
 from tests.helpers import wait_for_async
 from tests.service import kit
@@ -53,16 +53,16 @@ def granted(each: Lease, shown: Any) -> Any:
     return {**shown, "grant": {"token": "secret"}}
 
 
-def reader(user: str = "stu", server: str | None = None, **more: Any) -> Reader:
-    return Reader(Asker(user, **more), Sink(), server)
+def reader(user: str = "stu", server: str | None = None, **more: Any) -> EventReader:
+    return EventReader(Asker(user, **more), Sink(), server)
 
 
-def told(found: Reader, kind: str = "lease") -> list[str]:
+def told(found: EventReader, kind: str = "lease") -> list[str]:
     assert isinstance(found.sink, Sink)
     return [each["lease"]["id"] for each in found.sink.told if each["type"] == kind]
 
 
-def last_id(found: Reader) -> int:
+def last_id(found: EventReader) -> int:
     assert isinstance(found.sink, Sink)
     return found.sink.told[-1]["id"]
 
@@ -323,7 +323,7 @@ async def test_who_comes_back_before_the_first_round_finds_every_lease(
     await service.close()
 
 
-async def _follow(client: Client, messages: list[dict[str, Any]]) -> None:
+async def _follow(client: ServiceClient, messages: list[dict[str, Any]]) -> None:
     async for message in client.events():
         messages.append(message)  # noqa: PERF401 (it never ends)
 
@@ -376,13 +376,13 @@ async def test_a_server_hears_in_the_language_that_it_asks_for(site: Site) -> No
 
 def test_a_change_costs_as_much_as_people_see_it(monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[str] = []
-    sees = Reader.sees
+    sees = EventReader.sees
 
-    def counted(found: Reader, each: Lease) -> bool:
+    def counted(found: EventReader, each: Lease) -> bool:
         looked.append(found.asker.name)
         return sees(found, each)
 
-    monkeypatch.setattr(Reader, "sees", counted)
+    monkeypatch.setattr(EventReader, "sees", counted)
     events = Events(granted)
     readers = [reader(f"p{n}") for n in range(100) for _ in range(3)]
     readers += [reader("root", admin=True), reader("ina", leads=("cs101",))]

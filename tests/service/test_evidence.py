@@ -20,7 +20,7 @@ from gpulease.policy.model import (
     TimeOuts,
     Verdict,
 )
-from gpulease.service.control_loop.evidence import Watch
+from gpulease.service.control_loop.evidence import EvidenceCollector
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 OUTS = TimeOuts(idle=60, quiet=120, warm_up=0)
@@ -38,7 +38,7 @@ def lease(**more: Any) -> Lease:
 def test_only_a_simulated_devices_use_ends_at_busy_max() -> None:
     policy = default_document([Device("G", "cards")], replace(OUTS, busy_max=50))
     for simulated, verdict in (({"G"}, Verdict.QUIET), (set(), Verdict.BUSY)):
-        watch, found = Watch(), None
+        watch, found = EvidenceCollector(), None
         for n in range(120):
             now = START + timedelta(seconds=n)
             watch.sampled([Sample("G", now, 0.9)])
@@ -53,9 +53,11 @@ def test_only_a_simulated_devices_use_ends_at_busy_max() -> None:
 Second = Callable[[int], tuple[float | None, dict[str, Any] | None]]
 
 
-def run(seconds: int, second: Second, policy: Any = POLICY, watch: Watch | None = None) -> Evidence:
+def run(
+    seconds: int, second: Second, policy: Any = POLICY, watch: EvidenceCollector | None = None
+) -> Evidence:
     """Live through so many seconds; ``second`` says the device's use and the life of each."""
-    watch = watch or Watch()
+    watch = watch or EvidenceCollector()
     found = watch.judge([lease()], policy, START)
     for n in range(1, seconds + 1):
         now = START + timedelta(seconds=n)
@@ -71,27 +73,27 @@ def run(seconds: int, second: Second, policy: Any = POLICY, watch: Watch | None 
     return found["L"]
 
 
-def keeps_what_a_thread_computes(watch: Watch) -> None:
+def keeps_what_a_thread_computes(watch: EvidenceCollector) -> None:
     """A computing thread left by a finished cell keeps the lease."""
     seen = run(90, lambda _: (0.9, {"threads": 1}), watch=watch)
     assert (seen.verdict, seen.idle_for) == (Verdict.BUSY, 0)
 
 
-def counts_from_when_the_thread_slept(watch: Watch) -> None:
+def counts_from_when_the_thread_slept(watch: EvidenceCollector) -> None:
     """The same thread sleeping does not: idleness counts from the end of its work."""
     seen = run(140, lambda n: (0.9 if n <= 60 else 0.0, {"threads": 1}), watch=watch)
     assert seen.verdict is Verdict.IDLE
     assert 60 < seen.idle_for < 80
 
 
-def takes_a_sleeping_cell_for_quiet(watch: Watch) -> None:
+def takes_a_sleeping_cell_for_quiet(watch: EvidenceCollector) -> None:
     """A running cell that sleeps uses nothing, and no idle time counts."""
     seen = run(90, lambda _: (0.0, {"cells": 1}), watch=watch)
     assert (seen.verdict, seen.idle_for) == (Verdict.QUIET, 0)
     assert seen.quiet_for > 60
 
 
-def counts_no_write_behind(watch: Watch) -> None:
+def counts_no_write_behind(watch: EvidenceCollector) -> None:
     """Bytes on their way home after the work, with no cell, do not postpone reclaim."""
 
     def second(n: int) -> tuple[float, dict[str, Any]]:
@@ -102,7 +104,7 @@ def counts_no_write_behind(watch: Watch) -> None:
     assert 60 < seen.idle_for < 80
 
 
-def holds_everything_in_a_gap(watch: Watch) -> None:
+def holds_everything_in_a_gap(watch: EvidenceCollector) -> None:
     """Without data a lease is neither idle nor quiet."""
     seen = run(300, lambda _: (None, {}), watch=watch)
     assert (seen.verdict, seen.idle_for, seen.quiet_for) == (Verdict.UNKNOWN, 0, 0)
@@ -117,7 +119,7 @@ PROMISES = (
 )
 
 
-class ACellRuns(Watch):
+class ACellRuns(EvidenceCollector):
     """A probe that knows nothing but whether a cell runs."""
 
     def __init__(self) -> None:
@@ -136,13 +138,13 @@ class ACellRuns(Watch):
 
 
 @pytest.mark.parametrize("promise", PROMISES, ids=lambda promise: promise.__name__)
-def test_what_counts_as_use(promise: Callable[[Watch], None]) -> None:
-    promise(Watch())
+def test_what_counts_as_use(promise: Callable[[EvidenceCollector], None]) -> None:
+    promise(EvidenceCollector())
 
 
 @pytest.mark.parametrize("promise", PROMISES, ids=lambda promise: promise.__name__)
 def test_no_promise_is_kept_by_a_probe_that_sees_cells_only(
-    promise: Callable[[Watch], None],
+    promise: Callable[[EvidenceCollector], None],
 ) -> None:
     with pytest.raises(AssertionError):
         promise(ACellRuns())
@@ -175,7 +177,7 @@ def test_somebody_elses_use_protects_nobody_at_level_cells() -> None:
 
 
 def test_a_new_attempt_begins_with_nothing_known() -> None:
-    watch = Watch()
+    watch = EvidenceCollector()
     assert run(90, lambda _: (0.0, {}), watch=watch).idle_for > 60
     now = START + timedelta(seconds=91)
     found = watch.judge([lease(attempt=2)], POLICY, now)["L"]
@@ -184,12 +186,12 @@ def test_a_new_attempt_begins_with_nothing_known() -> None:
 
 @pytest.mark.parametrize("state", [LeaseState.QUEUED, LeaseState.STARTING, LeaseState.ENDED])
 def test_what_does_not_run_is_not_watched(state: LeaseState) -> None:
-    watch = Watch()
+    watch = EvidenceCollector()
     assert watch.judge([lease(state=state)], POLICY, START) == {}
 
 
 def test_a_supervisor_whose_clock_is_ahead_does_not_stay_busy() -> None:
-    watch = Watch()
+    watch = EvidenceCollector()
     watch.judge([lease()], POLICY, START)
     far = (START + timedelta(hours=1)).isoformat()
     activity = {"at": far, "cells": 1, "threads": 0, "processes": 0, "use": 1, "transfers": False}
@@ -201,7 +203,7 @@ def test_a_supervisor_whose_clock_is_ahead_does_not_stay_busy() -> None:
 
 def shares(level: EvidenceLevel, use: float, cells: int) -> Evidence:
     """Live through a minute whose samples could be attributed at ``level`` only."""
-    watch = Watch()
+    watch = EvidenceCollector()
     found = watch.judge([lease()], POLICY, START)
     for n in range(1, 61):
         now = START + timedelta(seconds=n)
@@ -222,7 +224,7 @@ def test_use_that_may_be_somebody_elses_protects_nobody() -> None:
 
 
 def test_use_that_was_seen_to_be_its_own_protects_beside_doubtful_seconds() -> None:
-    watch = Watch()
+    watch = EvidenceCollector()
     found = watch.judge([lease()], POLICY, START)
     for n in range(1, 61):
         now = START + timedelta(seconds=n)
@@ -238,7 +240,7 @@ def test_use_that_was_seen_to_be_its_own_protects_beside_doubtful_seconds() -> N
 
 def test_nothing_is_kept_of_leases_and_devices_that_have_gone() -> None:
     """Nodes come and go for months: what was known of each must not stay for ever."""
-    watch = Watch()
+    watch = EvidenceCollector()
     for n in range(300):
         now = START + timedelta(minutes=n)
         level = EvidenceLevel.CELLS if n % 2 else EvidenceLevel.PROCESS
@@ -255,7 +257,7 @@ def test_nothing_is_kept_of_leases_and_devices_that_have_gone() -> None:
 
 def test_memory_beyond_a_share_is_told_and_since_when_it_harms() -> None:
     """Two leases with 4 of 16 GiB each: one takes 13, and later gives some back."""
-    gib, watch = 2**30, Watch()
+    gib, watch = 2**30, EvidenceCollector()
     policy = replace(POLICY, classes=(replace(POLICY.classes[0], memory=4 * gib),))
     leases = [lease(), lease(id="M", devices=("H",))]
 
@@ -280,8 +282,8 @@ def test_memory_beyond_a_share_is_told_and_since_when_it_harms() -> None:
 GIB = 2**30
 
 
-def _with(*memory: int | None, at: float = 0.0) -> Watch:
-    watch = Watch()
+def _with(*memory: int | None, at: float = 0.0) -> EvidenceCollector:
+    watch = EvidenceCollector()
     now = START + timedelta(seconds=at)
     watch.sampled([Sample(f"G{n}", now, 0.5, each) for n, each in enumerate(memory)])
     return watch

@@ -96,10 +96,10 @@ async def test_our_own_failure_is_logged_under_the_reference_that_is_told(
 
 
 async def test_a_service_that_is_away_is_named(site: Site) -> None:
-    from gpulease.client import Client
+    from gpulease.client import ServiceClient
 
     with pytest.raises(GPULeaseError) as refused:
-        await Client("http://127.0.0.1:1/services/gpulease", "t").classes()
+        await ServiceClient("http://127.0.0.1:1/services/gpulease", "t").classes()
     assert (refused.value.reason, refused.value.status) == ("service_unreachable", 503)
 
 

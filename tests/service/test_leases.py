@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from gpulease.client import Client
+from gpulease.client import ServiceClient
 from gpulease.errors import GPULeaseError
 from gpulease.protocol import LeaseView
 from tests.helpers import wait_for_async
@@ -185,7 +185,7 @@ async def test_an_idle_lease_is_warned_kept_warned_and_taken(run) -> None:
         await channel.close()
 
 
-async def _claimed(site: Site, lease: LeaseView) -> Client:
+async def _claimed(site: Site, lease: LeaseView) -> ServiceClient:
     """Connect a kernel, so that the lease counts as claimed, and return its server's client."""
     token = site.hub.server_token("stu")
     await connect(site, token, lease["id"])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gpulease.client import Client
+from gpulease.client import ServiceClient
 from gpulease.errors import GPULeaseError
 from gpulease.policy import document
 from gpulease.policy.calendar.reservation import GroupTerms
@@ -17,7 +17,7 @@ from tests.service.kit import Site, active_lease, connect
 BAD = "pools:\n  cards: {}\nclasses:\n  toy: {pool: cord}\ntime_outs: {idle: soon}\n"
 
 
-def admin(site: Site) -> Client:
+def admin(site: Site) -> ServiceClient:
     return site.client(site.hub.admin_token())
 
 

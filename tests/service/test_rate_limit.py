@@ -16,7 +16,7 @@ from tornado.websocket import WebSocketClosedError
 
 from gpulease.errors import GPULeaseError
 from gpulease.service import rate_limit
-from gpulease.service.rate_limit import PAGES_MAX, PEERS_MAX, Bounds, LoopTime, Rate
+from gpulease.service.rate_limit import PAGES_MAX, PEERS_MAX, LoopTime, Rate, RateLimit
 from tests.helpers import wait_for_async
 from tests.service.kit import PREFIX, Hub, Peer, Server, Site, Supervisor, kernel
 from tests.service.test_bad_input import problem, send
@@ -90,7 +90,7 @@ async def test_changes_are_counted_for_each_person_and_reading_for_itself(
     limited: Any, hub: Hub
 ) -> None:
     async with limited("{changes_per_minute: 3}") as site:
-        bounds, stopped = site.service.services.bounds, Bounds(lambda: 3, clock=lambda: 0.0)
+        bounds, stopped = site.service.services.bounds, RateLimit(lambda: 3, clock=lambda: 0.0)
         bounds.changes, bounds.looks = stopped.changes, stopped.looks
         token = hub.page_token("stu")
         for _ in range(3):
@@ -265,7 +265,7 @@ def test_more_than_one_change_is_said_in_words(most: int, said: str) -> None:
 def test_changes_of_a_day_are_bounded_too_and_nobody_is_forgotten_before() -> None:
     """What is changed is kept for months: at a minute's rate one person would fill the disk."""
     now = [0.0]
-    made = rate_limit.Bounds(lambda: 2, clock=lambda: now[0])
+    made = rate_limit.RateLimit(lambda: 2, clock=lambda: now[0])
     for _ in range(120):
         made.changes_of_a_day.take("stu")
     with pytest.raises(GPULeaseError, match="120 changes in a day") as caught:

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from gpulease.client import Client
+from gpulease.client import ServiceClient
 from gpulease.errors import GPULeaseError
 from gpulease.loopback_ports import free_port
 from gpulease.protocol import ENV_LEASE
@@ -36,8 +36,8 @@ class Process:
         self._path = path
         self._process: subprocess.Popen[bytes] | None = None
 
-    def client(self, token: str) -> Client:
-        return Client(self.url, token)
+    def client(self, token: str) -> ServiceClient:
+        return ServiceClient(self.url, token)
 
     async def start(self) -> None:
         self._process = self._spawn()

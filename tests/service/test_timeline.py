@@ -14,7 +14,7 @@ from gpulease.policy.model import Device
 from gpulease.service.control_loop.evidence import Readings
 from gpulease.service.leases.history import STEPS, by_device, step_of, timeline
 from gpulease.store import EvidenceMinute
-from gpulease.store.usage import Held, Used, Waited
+from gpulease.store.usage import HeldTime, Used, Waited
 from tests.helpers import wait_for_async
 from tests.policy.build import NOW, active, at, busy
 from tests.service.kit import Site, active_lease
@@ -73,8 +73,8 @@ def test_a_chart_has_few_steps_of_whole_minutes_or_hours(hours: int, folded: boo
 def test_a_devices_share_is_that_of_all_its_leases_and_of_the_time_that_a_step_has() -> None:
     there = [Device("a", "cards", "GPU a", 0), Device("b", "cards", "GPU b", 0)]
     steps = [
-        [Held(("a",), 600.0, 1800.0), Held(("a", "gone"), 0.0, 900.0)],
-        [Held(("gone",), 1800.0, 1800.0)],  # the second step has half an hour
+        [HeldTime(("a",), 600.0, 1800.0), HeldTime(("a", "gone"), 0.0, 900.0)],
+        [HeldTime(("gone",), 1800.0, 1800.0)],  # the second step has half an hour
     ]
     found = by_device(steps, there, START, moment(5400), timedelta(hours=1))
     assert {each["uuid"]: (each["name"], each["held"], each["busy"]) for each in found} == {

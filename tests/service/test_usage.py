@@ -5,7 +5,7 @@ from zoneinfo import ZoneInfo
 
 from gpulease.policy.budgets import Use, spent
 from gpulease.policy.projects import Budget
-from gpulease.service.leases.usage import Usage, sums
+from gpulease.service.leases.usage import UsageSums, sums
 from gpulease.service.notices import Notice
 from tests.policy.build import snapshot
 from tests.policy.fairness.build import project, shared
@@ -78,7 +78,7 @@ async def test_a_budget_of_which_most_is_spent_is_told_once_in_a_period():
     ledger = KeptNotes()
     for hours in (7.9, 8.0, 9.0):
         # Each time by a service that was just restarted.
-        usage = Usage(ledger, lambda: policy, said.append)  # type: ignore[arg-type]
+        usage = UsageSums(ledger, lambda: policy, said.append)  # type: ignore[arg-type]
         await usage.load()
         usage.tell_of(snapshot([], policy=policy, spent={("phys", "ann"): hours}), spent)
         await usage.tell_due()

@@ -15,7 +15,7 @@ from gpulease.policy.explanation.forecast import outlook
 from gpulease.policy.model import Device, GPUClass, LeaseState, Pool, Snapshot
 from gpulease.service.hubs.auth import Asker
 from gpulease.service.leases import views as module
-from gpulease.service.leases.events import Events, Reader
+from gpulease.service.leases.events import EventReader, Events
 from gpulease.service.leases.view_parts import on_offer
 from gpulease.service.leases.views import Views, device_uses, overdue, silences
 from gpulease.service.metrics import Metrics
@@ -77,7 +77,7 @@ class Round:
         self.views = Views(self.loop, None)
         self.events = Events(lambda _, view: view, lambda: 0.0)
         self.sink = Sink()
-        self.events.join(Reader(Asker("root", admin=True), self.sink), None)
+        self.events.join(EventReader(Asker("root", admin=True), self.sink), None)
 
     def end(self, view: Snapshot) -> int:
         """Publish, and return for how many leases a view was made."""

@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 
 from gpulease import cli
-from gpulease.client import Client
+from gpulease.client import ServiceClient
 from gpulease.errors import GPULeaseError
 from gpulease.service.control_loop import policies
 from gpulease.simulate.whatif import THINK, answer, sentences
 from tests.service.kit import Site, active_lease
 
 
-def admin(site: Site) -> Client:
-    return Client(site.url, site.hub.admin_token(), timeout=120)
+def admin(site: Site) -> ServiceClient:
+    return ServiceClient(site.url, site.hub.admin_token(), timeout=120)
 
 
 async def refused(work) -> GPULeaseError:

@@ -19,7 +19,7 @@ from gpulease.policy import lifecycle
 from gpulease.policy.admission_check import Ask
 from gpulease.policy.document import default_document, dump
 from gpulease.policy.model import Device, Lease, LeaseState, Observed, Snapshot, TimeOuts
-from gpulease.service.control_loop.evidence import Watch
+from gpulease.service.control_loop.evidence import EvidenceCollector
 from gpulease.service.control_loop.ledger import Ledger
 from gpulease.service.control_loop.policies import Policies
 from gpulease.service.control_loop.reconcile import Reconciler
@@ -175,7 +175,7 @@ class Whole:
     async def open(self) -> None:
         self.store = Faulty.open(self._address)
         self.ledger = Ledger(self.store, lambda *_: None)
-        self.links, self.watch = SupervisorConnections(lambda: None), Watch()
+        self.links, self.watch = SupervisorConnections(lambda: None), EvidenceCollector()
         policies = Policies(self.ledger, lambda: None)
         place: Any = Place(self.machines, self.links)
         self.loop = Reconciler(

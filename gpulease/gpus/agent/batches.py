@@ -12,7 +12,7 @@ from datetime import datetime
 
 from gpulease.gpus.agent.cgroups import NODE
 from gpulease.gpus.agent.health import Incidents
-from gpulease.gpus.agent.wire import Held
+from gpulease.gpus.agent.wire import ContainerDevice
 from gpulease.gpus.reading import DeviceReading, Seen
 from gpulease.policy.idleness import USE
 from gpulease.policy.model import EvidenceLevel
@@ -101,7 +101,7 @@ def batch_of(
     seconds: Sequence[AgentSecond],
     *,
     seen: Mapping[str, Seen],
-    holders: Sequence[Held] | None,
+    holders: Sequence[ContainerDevice] | None,
     incidents: Incidents,
     offered: Callable[[str], bool],
     problem: str,
@@ -130,7 +130,9 @@ def batch_of(
     }
 
 
-def unaccounted(readings: Iterable[DeviceReading], holders: Collection[Held] | None) -> bool:
+def unaccounted(
+    readings: Iterable[DeviceReading], holders: Collection[ContainerDevice] | None
+) -> bool:
     """Whether something is used that nobody holds, as far as is known: time to ask the kubelet."""
     held = {each.device.partition("::")[0] for each in holders or ()}
     return any((each.use or 0.0) > USE and each.uuid not in held for each in readings)
@@ -177,7 +179,7 @@ def _share(use: float) -> float:
     return round(min(1.0, use), 3)
 
 
-def _holder(held: Held) -> AgentHolder:
+def _holder(held: ContainerDevice) -> AgentHolder:
     found: AgentHolder = {
         "namespace": held.namespace,
         "pod": held.pod,

@@ -49,7 +49,7 @@ class Waiting:
     since: float | None = None
 
 
-class Ledger:
+class Backlog:
     """The agent's memory.
 
     Args:

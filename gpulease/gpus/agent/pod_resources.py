@@ -14,7 +14,7 @@ from typing import Any
 
 import grpc
 
-from gpulease.gpus.agent.wire import Held, read_allocatable, read_list
+from gpulease.gpus.agent.wire import ContainerDevice, read_allocatable, read_list
 from gpulease.gpus.reading import Seen
 
 log = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ class PodResources:
     def __init__(self, socket: Path = SOCKET) -> None:
         self._socket = socket
         self._channel: Any = None
-        self._held: list[Held] | None = None
+        self._held: list[ContainerDevice] | None = None
         self._held_at = float("-inf")
         self._asked = float("-inf")
         self._offered: frozenset[str] = frozenset()
@@ -76,7 +76,7 @@ class PodResources:
                 log.info("the kubelet answers at %s", self._socket)
             self.problem = ""
 
-    def holders(self, now: float, seen: Mapping[str, Seen]) -> Sequence[Held] | None:
+    def holders(self, now: float, seen: Mapping[str, Seen]) -> Sequence[ContainerDevice] | None:
         """Return who holds this node's GPUs; ``None`` when the kubelet is silent for too long."""
         if self._held is None or now - self._held_at > BELIEVED:
             return None
@@ -121,14 +121,14 @@ class PodResources:
         return str(error)
 
 
-def named_device(held: Held, seen: Mapping[str, Seen]) -> Held:
+def named_device(held: ContainerDevice, seen: Mapping[str, Seen]) -> ContainerDevice:
     """Return a holding with its device by identifier, where the plugin counts devices instead."""
     found = _NUMBERED.fullmatch(held.device)
     if found is None or held.driver:
         return held
     uuid = _numbered(int(found[1]), found[2] and int(found[2]), seen)
     device = uuid + (f"::{found[3]}" if found[3] else "") if uuid else held.device
-    return Held(held.namespace, held.pod, held.container, held.resource, device)
+    return ContainerDevice(held.namespace, held.pod, held.container, held.resource, device)
 
 
 def _numbered(index: int, instance: int | str | None, seen: Mapping[str, Seen]) -> str:
@@ -139,7 +139,7 @@ def _numbered(index: int, instance: int | str | None, seen: Mapping[str, Seen]) 
     return parts[0] if parts else ""
 
 
-def _is_gpu(held: Held, seen: Mapping[str, Seen]) -> bool:
+def _is_gpu(held: ContainerDevice, seen: Mapping[str, Seen]) -> bool:
     """Whether a holding may be one of this node's GPUs; network cards and the like are not told."""
     known = held.device.partition("::")[0] in seen
     return (
@@ -151,5 +151,5 @@ def _is_gpu(held: Held, seen: Mapping[str, Seen]) -> bool:
 
 
 def _bases(devices: Iterable[str], seen: Mapping[str, Seen]) -> set[str]:
-    named = (named_device(Held("", "", "", "", each), seen).device for each in devices)
+    named = (named_device(ContainerDevice("", "", "", "", each), seen).device for each in devices)
     return {each.partition("::")[0] for each in named}

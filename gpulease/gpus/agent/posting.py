@@ -21,7 +21,7 @@ from tornado.httpclient import AsyncHTTPClient, HTTPClientError, HTTPRequest, HT
 
 from gpulease.channel.timing import BackOff
 from gpulease.errors import GPULeaseError
-from gpulease.gpus.agent.ledger import Ledger
+from gpulease.gpus.agent.ledger import Backlog
 from gpulease.protocol import PROTOCOL_VERSION
 from gpulease.protocol.agents import BATCHES_MAX
 
@@ -81,7 +81,7 @@ class Poster:
     """
 
     def __init__(
-        self, target: Target, ledger: Ledger, posted: Callable[[str], None] = lambda _: None
+        self, target: Target, ledger: Backlog, posted: Callable[[str], None] = lambda _: None
     ) -> None:
         self._target = target
         self._ledger = ledger

@@ -36,12 +36,12 @@ from gpulease.gpus.agent import batches, pod_resources
 from gpulease.gpus.agent.batches import Gathering
 from gpulease.gpus.agent.cgroups import Places
 from gpulease.gpus.agent.health import Health, Incidents, Listener
-from gpulease.gpus.agent.ledger import Ledger, Waiting
+from gpulease.gpus.agent.ledger import Backlog, Waiting
 from gpulease.gpus.agent.pod_resources import PodResources
 from gpulease.gpus.agent.posting import Poster, Target
-from gpulease.gpus.agent.wire import Held
+from gpulease.gpus.agent.wire import ContainerDevice
 from gpulease.gpus.driver import Library
-from gpulease.gpus.reading import DeviceReading, Reader, Seen
+from gpulease.gpus.reading import DeviceReader, DeviceReading, Seen
 from gpulease.policy.model import EvidenceLevel
 from gpulease.policy.quarantine import APPLICATION_XIDS
 
@@ -84,7 +84,7 @@ class Metrics:
         self,
         readings: Iterable[DeviceReading],
         seen: Mapping[str, Seen],
-        holders: Iterable[Held],
+        holders: Iterable[ContainerDevice],
         resources: Mapping[str, Mapping[str, str]],
         offered: Mapping[str, bool],
     ) -> None:
@@ -185,9 +185,9 @@ class Agent:
     def __init__(self, options: Options, library: Library | None = None) -> None:
         self.options = options
         self.library = library or Library()
-        self.reader = Reader(self.library)
+        self.reader = DeviceReader(self.library)
         self.kubelet = PodResources(options.socket)
-        self.ledger = Ledger(options.ledger)
+        self.ledger = Backlog(options.ledger)
         self.incidents = Incidents(self.ledger.faults())
         self.metrics = Metrics(options.node)
         self.poster = Poster(options.target, self.ledger, self.metrics.posted)
@@ -200,7 +200,7 @@ class Agent:
         self._looked = self._checked = float("-inf")
         self._last_second = time.monotonic()
         self._readings: Sequence[DeviceReading] = ()
-        self._holders: Sequence[Held] | None = None
+        self._holders: Sequence[ContainerDevice] | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._server: HTTPServer | None = None
         # Without the node's processes in sight their numbers mean others here.

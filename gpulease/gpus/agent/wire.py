@@ -14,7 +14,7 @@ _WIDTHS = {_FIXED64: 8, _FIXED32: 4}
 
 
 @dataclass(frozen=True)
-class Held:
+class ContainerDevice:
     """One device in the hands of one container.
 
     ``driver`` and ``pool`` are set for the device of a claim, ``resource`` for any other.
@@ -29,7 +29,7 @@ class Held:
     pool: str = ""
 
 
-def read_list(data: bytes) -> list[Held]:
+def read_list(data: bytes) -> list[ContainerDevice]:
     """Read a ``ListPodResourcesResponse``.
 
     Raises:
@@ -47,17 +47,17 @@ def read_allocatable(data: bytes) -> list[tuple[str, str]]:
     return [pair for each in _messages(data, 1) for pair in _devices(each)]
 
 
-def _pod(data: bytes) -> Iterator[Held]:
+def _pod(data: bytes) -> Iterator[ContainerDevice]:
     name, namespace = _text(data, 1), _text(data, 2)
     for container in _messages(data, 3):
         label = _text(container, 1)
         for each in _messages(container, 2):
             for resource, device in _devices(each):
-                yield Held(namespace, name, label, resource, device)
+                yield ContainerDevice(namespace, name, label, resource, device)
         for claim in _messages(container, 5):
             for each in _messages(claim, 4):
                 driver, pool, device = _text(each, 2), _text(each, 3), _text(each, 4)
-                yield Held(namespace, name, label, "", device, driver, pool)
+                yield ContainerDevice(namespace, name, label, "", device, driver, pool)
 
 
 def _devices(data: bytes) -> list[tuple[str, str]]:

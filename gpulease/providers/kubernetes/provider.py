@@ -20,11 +20,11 @@ from gpulease.policy.model import Bound, Device, GPUClass, Lease, LeaseState, Ob
 from gpulease.policy.pods import AskKind
 from gpulease.protocol.agents import AgentBatch
 from gpulease.providers.base import SupervisorLink
-from gpulease.providers.kubernetes.api.client import Client, ClientError, Limiter, Manifest
+from gpulease.providers.kubernetes.api.client import ClientError, KubernetesAPI, Limiter, Manifest
 from gpulease.providers.kubernetes.api.watch import Deletes, key_of
 from gpulease.providers.kubernetes.asks.ask import ask_of
 from gpulease.providers.kubernetes.capacity.capacity import Capacity
-from gpulease.providers.kubernetes.capacity.usage import Usage
+from gpulease.providers.kubernetes.capacity.usage import AgentUsage
 from gpulease.providers.kubernetes.checkup.pods import ClassCheck
 from gpulease.providers.kubernetes.manifests import new_nodes, server_limits
 from gpulease.providers.kubernetes.manifests.manifest import Settings
@@ -34,7 +34,7 @@ from gpulease.providers.kubernetes.observed import pods
 from gpulease.providers.kubernetes.observed.cluster import Cluster, leaving, upgrading
 from gpulease.providers.kubernetes.observed.pods import Granted, Part, slots_of
 from gpulease.providers.kubernetes.observed.tokens import Tokens
-from gpulease.providers.kubernetes.starts.held import Held, Looks, StartReader
+from gpulease.providers.kubernetes.starts.held import Attempt, Looks, StartReader
 from gpulease.providers.kubernetes.starts.starts import MIRROR_SECONDS, Start, Starts
 from gpulease.providers.kubernetes.warm.warm import WarmPods
 
@@ -61,7 +61,7 @@ class KubernetesProvider:
 
     def __init__(
         self,
-        client: Client,
+        client: KubernetesAPI,
         link: SupervisorLink,
         settings: Settings,
         *,
@@ -98,7 +98,7 @@ class KubernetesProvider:
             warm=self._warm,
         )
         self._reader = StartReader(self._cluster, settings, classes, clock)
-        self._usage = Usage()
+        self._usage = AgentUsage()
         self._capacity = Capacity(self._cluster, self._usage)
         self._looks = Looks(self._cluster, self._capacity, self._reader)
         self._homes = Homes(client, self._cluster.pods, settings.pod.home)
@@ -106,7 +106,7 @@ class KubernetesProvider:
             client, self._cluster, settings.pod, settings.namespaces, classes=classes, images=images
         )
         self._beside = KeptTasks(log, "what the cluster lets us do is not looked at any more")
-        self._held: dict[str, Held] = {}
+        self._held: dict[str, Attempt] = {}
 
     async def open(self) -> None:
         """Watch the cluster; returns when nodes and pods are known, however long that takes."""
@@ -200,7 +200,7 @@ class KubernetesProvider:
         """Make the pods of this attempt be there, if they are not and it has not begun yet."""
         held = self._held.get(lease.id)
         if held is None or held.lease.attempt != lease.attempt:
-            held = Held(Start(lease, unplaced=not lease.devices))
+            held = Attempt(Start(lease, unplaced=not lease.devices))
             self._held[lease.id] = held
             there = self._cluster.pods.leases.get(lease.id, {})
             held.take(there.get(lease.attempt, {}))
@@ -223,7 +223,7 @@ class KubernetesProvider:
         """Delete the lease's pods, with time to end; what was not created yet never will be."""
         held = self._held.get(lease.id)
         if held is None:
-            held = self._held[lease.id] = Held(Start(lease))
+            held = self._held[lease.id] = Attempt(Start(lease))
             held.ran_before()
         if not held.stopping:
             held.stopping = held.start.unwanted = True
@@ -355,7 +355,7 @@ class KubernetesProvider:
         del self._held[lease_id]
         return True
 
-    def _note_volume(self, held: Held) -> None:
+    def _note_volume(self, held: Attempt) -> None:
         """Mirror a user's home from now on when its volume would not attach."""
         if self._starts.mirrored(held.lease.user, self._clock()):
             return

@@ -144,7 +144,7 @@ def _kill(process: Process, account: int) -> bool:
 
 
 @dataclass
-class Held:
+class HeldLease:
     """One lease that holds devices, or of which something still runs."""
 
     lease: Lease

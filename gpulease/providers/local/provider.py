@@ -40,7 +40,7 @@ from gpulease.protocol import GrantView
 from gpulease.protocol.reports import Activity
 from gpulease.providers.base import LinkState, SupervisorLink, SupervisorReport
 from gpulease.providers.local import processes
-from gpulease.providers.local.processes import Held, Process
+from gpulease.providers.local.processes import HeldLease, Process
 
 
 def lease_token(secret: bytes, lease_id: str, attempt: int) -> str:
@@ -107,7 +107,7 @@ class LocalProvider:
         self._card_parts = card_parts
         self._infos: dict[str, GPUInfo] = {}
         self._samples: dict[str, Sample] = {}
-        self._held: dict[str, Held] = {}
+        self._held: dict[str, HeldLease] = {}
 
     @property
     def server_started(self) -> LocalProvider:
@@ -200,7 +200,7 @@ class LocalProvider:
         """Hold the devices for this attempt; the grant travels on the server's own channel."""
         held = self._held.get(lease.id)
         if held is None or held.lease.attempt != lease.attempt:
-            held = Held(lease, shown_at=self._clock())
+            held = HeldLease(lease, shown_at=self._clock())
             # A lease that was active before this service started did run.
             held.ran = lease.state is not LeaseState.STARTING
             self._held[lease.id] = held
@@ -211,7 +211,7 @@ class LocalProvider:
 
     async def stop(self, lease: Lease) -> None:
         """Tell the supervisor to end; after ``kill_after`` end what this account may reach."""
-        held = self._held.setdefault(lease.id, Held(lease))
+        held = self._held.setdefault(lease.id, HeldLease(lease))
         if held.stopping_since is None:
             held.stopping_since = self._clock()
             self._link.send(lease.id, {"type": "end", "reason": lease.end_reason or lease.reason})
@@ -280,7 +280,7 @@ class LocalProvider:
                 for uuid in lease.devices:
                     self._probe.feed(uuid, sample["use"], at)
 
-    def _find(self, known: Sequence[Held]) -> None:
+    def _find(self, known: Sequence[HeldLease]) -> None:
         """Look into ``/proc`` for the processes of these leases; called in a worker thread."""
         marks, table = processes.marked(), process_table()
         for held in known:
@@ -290,11 +290,11 @@ class LocalProvider:
                 held.claim([link.pid] if link.pid is not None else [])
             held.look(marks.get(held.lease.id, ()), table)
 
-    def _link_of(self, held: Held) -> LinkState | None:
+    def _link_of(self, held: HeldLease) -> LinkState | None:
         link = self._link.state(held.lease.id)
         return link if link is not None and link.attempt == held.lease.attempt else None
 
-    def _look(self, held: Held) -> Observed:
+    def _look(self, held: HeldLease) -> Observed:
         lease, link, now = held.lease, self._link_of(held), self._clock()
         connected = link is not None and link.connected
         holding = held.holding(self._pids_on(lease))
@@ -318,11 +318,11 @@ class LocalProvider:
             left=_pids(holding) if left and self._is_stuck(held, holding) else (),
         )
 
-    def _overdue(self, held: Held) -> bool:
+    def _overdue(self, held: HeldLease) -> bool:
         since = held.stopping_since
         return since is not None and self._clock() - since >= self._kill_after
 
-    def _is_stuck(self, held: Held, holding: set[Process]) -> bool:
+    def _is_stuck(self, held: HeldLease, holding: set[Process]) -> bool:
         """Tell whether the service has done what it can to end a lease, and say so once."""
         since = held.stopping_since
         if since is None or self._clock() - since < self._kill_after + _STUCK_AFTER:
@@ -351,15 +351,17 @@ class LocalProvider:
             found.update(sample.pids)
         return found
 
-    def _holders(self) -> Mapping[str, Mapping[str, Held]]:
+    def _holders(self) -> Mapping[str, Mapping[str, HeldLease]]:
         """Return, by the card, the leases that hold it or parts of it."""
-        found: dict[str, dict[str, Held]] = {}
+        found: dict[str, dict[str, HeldLease]] = {}
         for lease_id, held in self._held.items():
             for uuid in held.lease.devices:
                 found.setdefault(capacity.card_of(uuid), {})[lease_id] = held
         return found
 
-    def _device(self, info: GPUInfo, uuid: str, parts: int, holders: Mapping[str, Held]) -> Device:
+    def _device(
+        self, info: GPUInfo, uuid: str, parts: int, holders: Mapping[str, HeldLease]
+    ) -> Device:
         sample = self._samples.get(info.uuid)
         return Device(
             uuid=uuid,
@@ -402,7 +404,7 @@ def _pool_called(name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "gpu"
 
 
-def _occupant(uuid: str, sample: Sample | None, holders: Mapping[str, Held]) -> str | None:
+def _occupant(uuid: str, sample: Sample | None, holders: Mapping[str, HeldLease]) -> str | None:
     """Return the lease that has a device, of those that hold its card."""
     for lease_id, held in holders.items():
         if any(capacity.overlap(uuid, each) for each in held.lease.devices):

@@ -43,7 +43,7 @@ _PIECE = 64 * 2**20
 _UNREAD = timedelta(minutes=10)
 
 
-class Watch:
+class EvidenceCollector:
     """The evidence of all leases."""
 
     def __init__(self) -> None:

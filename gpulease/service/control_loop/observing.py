@@ -17,7 +17,7 @@ from gpulease.policy.capacity import with_drained
 from gpulease.policy.lifecycle import HOLDING
 from gpulease.policy.model import Device, Evidence, Lease, Observed
 from gpulease.providers.base import Provider
-from gpulease.service.control_loop.evidence import Minutes, Readings, Watch
+from gpulease.service.control_loop.evidence import EvidenceCollector, Minutes, Readings
 from gpulease.service.control_loop.ledger import Ledger
 from gpulease.service.control_loop.policies import Policies
 from gpulease.service.metrics import Metrics
@@ -53,7 +53,7 @@ class Observer:
         self,
         ledger: Ledger,
         provider: Provider,
-        watch: Watch,
+        watch: EvidenceCollector,
         policies: Policies,
         *,
         metrics: Metrics,

@@ -32,7 +32,7 @@ from gpulease.policy.model import (
 )
 from gpulease.providers.base import Provider
 from gpulease.service.control_loop.deciding import PLANNER, Decider
-from gpulease.service.control_loop.evidence import Watch
+from gpulease.service.control_loop.evidence import EvidenceCollector
 from gpulease.service.control_loop.incidents import ContendedCapacity, Incidents, Orphans
 from gpulease.service.control_loop.ledger import Ledger
 from gpulease.service.control_loop.observing import ObservedState, Observer, Unseen
@@ -70,7 +70,7 @@ class Reconciler:
         ledger: Ledger,
         provider: Provider,
         links: SupervisorConnections,
-        watch: Watch,
+        watch: EvidenceCollector,
         policies: Policies,
         *,
         metrics: Metrics,

@@ -47,7 +47,7 @@ class Sink(Protocol):
 
 
 @dataclass(eq=False)
-class Reader:
+class EventReader:
     """One open events channel.
 
     Attributes:
@@ -104,10 +104,10 @@ class Events:
         self._id = time.time_ns() // 1000
         self._first = self._id
         self._changes: deque[tuple[int, str]] = deque(maxlen=_KEPT)
-        self._readers: set[Reader] = set()
+        self._readers: set[EventReader] = set()
         #: Of those who see nobody else's leases, by user and server; ``None`` is a page.
-        self._own: dict[tuple[str, str | None], set[Reader]] = {}
-        self._wide: set[Reader] = set()  # of those who may see more
+        self._own: dict[tuple[str, str | None], set[EventReader]] = {}
+        self._wide: set[EventReader] = set()  # of those who may see more
         self._said: tuple[LeaseView, dict[str, Any]] | None = None
         self._shown: dict[str, Shown] = {}
         self._of: dict[str, dict[str, None]] = {}  # the leases of each person that are shown
@@ -115,11 +115,11 @@ class Events:
         self._classes_told: tuple[list[ClassView], float] = ([], -math.inf)
 
     @property
-    def readers(self) -> frozenset[Reader]:
+    def readers(self) -> frozenset[EventReader]:
         """The open channels."""
         return frozenset(self._readers)
 
-    def join(self, reader: Reader, resume: int | None) -> None:
+    def join(self, reader: EventReader, resume: int | None) -> None:
         """Open a channel: a snapshot, or what changed since ``resume``."""
         self._readers.add(reader)
         place = _place(reader)
@@ -137,7 +137,7 @@ class Events:
             reader.sink.send(self._told_classes())
         self._tell_messages(reader)
 
-    def tell_all(self, reader: Reader) -> None:
+    def tell_all(self, reader: EventReader) -> None:
         """Tell one reader everything anew."""
         reader.sink.send(self._snapshot(reader))
 
@@ -146,7 +146,7 @@ class Events:
         for reader in list(self._readers):
             self._tell_messages(reader)
 
-    def leave(self, reader: Reader) -> None:
+    def leave(self, reader: EventReader) -> None:
         """Close a channel."""
         self._readers.discard(reader)
         self._wide.discard(reader)
@@ -225,7 +225,7 @@ class Events:
         for reader in (*of_pages, *self._own.get((user, shown.lease.server), ())):
             self._send(reader, key)
 
-    def _send(self, reader: Reader, key: str) -> None:
+    def _send(self, reader: EventReader, key: str) -> None:
         """Tell one reader of one change; ``key`` is a lease or the classes."""
         shown = self._shown.get(key)
         if key == _CLASSES:
@@ -240,14 +240,14 @@ class Events:
             self._said = view, told
         return self._said[1]
 
-    def _tell_messages(self, reader: Reader) -> None:
+    def _tell_messages(self, reader: EventReader) -> None:
         shown = self._messages(reader.asker)
         reader.sink.send({**_now(), "type": "messages", "messages": shown})
 
     def _told_classes(self) -> dict[str, Any]:
         return {**_now(), "type": "classes", "id": self._id, "classes": self._classes}
 
-    def _snapshot(self, reader: Reader) -> dict[str, Any]:
+    def _snapshot(self, reader: EventReader) -> dict[str, Any]:
         place = _place(reader)
         among = self._shown if place is None else self._of.get(place[0], {})
         leases = [
@@ -265,13 +265,13 @@ class Events:
             "messages": self._messages(reader.asker),
         }
 
-    def _view(self, reader: Reader, shown: Shown) -> LeaseView:
+    def _view(self, reader: EventReader, shown: Shown) -> LeaseView:
         if reader.server is None:
             return with_detail(reader.asker, shown.lease, shown.view)
         return self._granted(shown.lease, shown.view)
 
 
-def _place(reader: Reader) -> tuple[str, str | None] | None:
+def _place(reader: EventReader) -> tuple[str, str | None] | None:
     """Return whose leases a reader sees, where they are one person's own; None for more."""
     asker = reader.asker
     wide = asker.admin or asker.leads_all or asker.leads

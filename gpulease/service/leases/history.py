@@ -23,7 +23,7 @@ from gpulease.service.leases.commands import LeaseCommands
 from gpulease.service.schemas.shapes import DeviceUse, LeaseEvent, TimelineStep
 from gpulease.store import usage
 from gpulease.store.history import EVERY, Of
-from gpulease.store.usage import Held, Used, Waited
+from gpulease.store.usage import HeldTime, Used, Waited
 
 #: Who was asked for so long before a window may still have been in it.
 _LONGEST_LEASE = timedelta(days=7)
@@ -161,7 +161,7 @@ def step_of(length: timedelta, folded: bool, steps: int = STEPS) -> timedelta:
 
 async def read_by_device(
     ledger: Ledger, since: datetime, until: datetime, step: timedelta
-) -> list[list[Held]]:
+) -> list[list[HeldTime]]:
     """Return what each lease used in each step; a step is one read, so no change waits for long.
 
     Raises:
@@ -175,7 +175,7 @@ async def read_by_device(
 
 
 def by_device(
-    steps: Sequence[Sequence[Held]],
+    steps: Sequence[Sequence[HeldTime]],
     devices: Iterable[Device],
     since: datetime,
     until: datetime,

@@ -40,7 +40,7 @@ _WHOLE: Mapping[str, int] = {}
 _TOLD = "budgets_told"
 
 
-class Usage:
+class UsageSums:
     """The sums.
 
     Args:

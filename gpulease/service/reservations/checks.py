@@ -38,7 +38,7 @@ class Known:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Checked:
     """A reservation as it is or would be, with what its calendar gave.
 
     ``problem``: why not; ``short``: how it has fewer seats than people, or than it reserves;
@@ -106,7 +106,7 @@ class Checks:
         before: Reservation | None,
         others: Iterable[Reservation],
         known: Known,
-    ) -> Outcome:
+    ) -> Checked:
         """Return a reservation with its windows, if it fits beside the others.
 
         Args:
@@ -129,7 +129,7 @@ class Checks:
         )  # fmt: skip
         roster = await self._roster(whole.group)
         short = self._short(whole, others, pools, whole.named or roster or ())
-        return Outcome(whole, found, short=short, notes=tuple(notes_of(whole, found, roster)))
+        return Checked(whole, found, short=short, notes=tuple(notes_of(whole, found, roster)))
 
     async def fits(self, whole: Reservation, others: Iterable[Reservation], known: Known) -> bool:
         """Tell whether a reservation could be made anew, with the windows that it has."""

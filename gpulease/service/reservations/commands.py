@@ -23,7 +23,7 @@ from gpulease.policy.reservations.reports import changes_of
 from gpulease.service.control_loop.ledger import Ledger
 from gpulease.service.hubs.auth import Asker
 from gpulease.service.notices import Notice
-from gpulease.service.reservations.checks import Checks, Known, Outcome
+from gpulease.service.reservations.checks import Checked, Checks, Known
 from gpulease.service.reservations.views import Rights, may_not
 from gpulease.service.schemas.reservation_bodies import (
     OF_KEY,
@@ -127,7 +127,7 @@ class Reservations:
 
     async def book(
         self, asker: Asker, body: ReservationBody, key: str = ""
-    ) -> tuple[Outcome, bool]:
+    ) -> tuple[Checked, bool]:
         """Make a reservation; with the same key a repeated one is the same.
 
         Raises:
@@ -142,21 +142,21 @@ class Reservations:
 
     async def _book(
         self, asker: Asker, body: ReservationBody, key: str, known: Known
-    ) -> tuple[Outcome, bool]:
+    ) -> tuple[Checked, bool]:
         reservation_id = id_of(asker.name, key, body)
         for each in self._known.values() if key else ():
             if each.id[:OF_KEY] != reservation_id[:OF_KEY]:
                 continue
             if each.id != reservation_id:
                 raise key_reused()
-            return Outcome(each, Expanded(each.occurrences)), False
+            return Checked(each, Expanded(each.occurrences)), False
         self._refuse_name(body.group, body.name)
         wanted = made(body, reservation_id, asker.name, self._snapshot().now)
         outcome = await self.checks.checked(wanted, None, self.all(), known)
         await self.save(None, outcome.reservation, asker.name, "booked")
         return outcome, True
 
-    async def change(self, asker: Asker, reservation_id: str, body: ChangeBody) -> Outcome:
+    async def change(self, asker: Asker, reservation_id: str, body: ChangeBody) -> Checked:
         """Change a reservation.
 
         Raises:
@@ -171,7 +171,7 @@ class Reservations:
 
     async def _change(
         self, asker: Asker, before: Reservation, body: ChangeBody, now: datetime, known: Known
-    ) -> Outcome:
+    ) -> Checked:
         if body.base_version not in (None, before.version):
             raise GPULeaseError(
                 "reservation_changed",
@@ -212,7 +212,7 @@ class Reservations:
         bodies: Sequence[ReservationBody],
         gone: Collection[Reservation] = (),
         known: Known | None = None,
-    ) -> list[Outcome]:
+    ) -> list[Checked]:
         """Say of several reservations whether they would fit, one after the other; nothing is done.
 
         Args:
@@ -246,7 +246,7 @@ class Reservations:
         there: Sequence[Reservation],
         moving: Collection[str],
         known: Known,
-    ) -> list[Outcome]:
+    ) -> list[Checked]:
         """Check each beside those before it, and beside those that are there and not ``moving``."""
         found, there = [], [each for each in there if each.id not in moving]
         for number, body in enumerate(bodies):
@@ -288,13 +288,13 @@ class Reservations:
         new_id: str,
         there: Sequence[Reservation],
         known: Known,
-    ) -> Outcome:
+    ) -> Checked:
         wanted, before = self._wanted(asker, body, new_id)
         try:
             return await self.checks.checked(wanted, before, there, known)
         except GPULeaseError as error:
             occurrences = await self.checks.expanded(wanted, known)
-            return Outcome(replace(wanted, closed=occurrences.skipped), occurrences, error)
+            return Checked(replace(wanted, closed=occurrences.skipped), occurrences, error)
 
     async def bring(
         self,
@@ -303,7 +303,7 @@ class Reservations:
         *,
         dry_run: bool,
         cancel: Sequence[str] = (),
-    ) -> tuple[list[Outcome], bool]:
+    ) -> tuple[list[Checked], bool]:
         """Make or change several reservations, all of them or none; return whether it was done.
 
         ``cancel``: the ids of those that are cancelled first.
@@ -324,7 +324,7 @@ class Reservations:
             pairs = zip(bodies, found, strict=True)
             return [await self._brought(asker, body, each) for body, each in pairs], True
 
-    async def _brought(self, asker: Asker, body: ReservationBody, found: Outcome) -> Outcome:
+    async def _brought(self, asker: Asker, body: ReservationBody, found: Checked) -> Checked:
         """Keep what was just checked; nothing else has changed since, for the lock is held."""
         before = self.named(body.group, body.name)
         if before is None:

@@ -58,7 +58,7 @@ class ProjectList(BaseHandler):
         self.answer({"items": projects_of(self.services.loop.shown(), self.asker)})
 
 
-class Usage(BaseHandler):
+class UsageReport(BaseHandler):
     """``usage``."""
 
     @needs_scope(ACCESS)
@@ -95,7 +95,7 @@ class Usage(BaseHandler):
         return since, until, rows
 
 
-class UsageTable(Usage):
+class UsageTable(UsageReport):
     """``usage.csv``."""
 
     @needs_scope(ACCESS)

@@ -11,7 +11,7 @@ from gpulease.policy.calendar.ics_read import MAX_TEXT
 from gpulease.policy.reservations import booking
 from gpulease.policy.reservations.reports import as_csv
 from gpulease.service.hubs.auth import SCOPE_RESERVE
-from gpulease.service.reservations.checks import Outcome
+from gpulease.service.reservations.checks import Checked
 from gpulease.service.reservations.expansion import calendar_read
 from gpulease.service.reservations.views import (
     LISTED,
@@ -38,7 +38,7 @@ _BODY_MAX = 512 * 1024
 class _Handler(BaseHandler):
     body_max = _BODY_MAX
 
-    def view(self, outcome: Outcome) -> ReservationView:
+    def view(self, outcome: Checked) -> ReservationView:
         """Return one reservation with all of its windows."""
         return reservation_view(
             outcome.reservation,
@@ -50,7 +50,7 @@ class _Handler(BaseHandler):
             notes=outcome.notes,
         )
 
-    def checked(self, found: Sequence[Outcome]) -> dict[str, Any]:
+    def checked(self, found: Sequence[Checked]) -> dict[str, Any]:
         """Return of each whether it fits."""
         items = [
             {

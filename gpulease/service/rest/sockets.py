@@ -26,8 +26,8 @@ from gpulease.protocol.reports import NEEDED, FromServer, FromSupervisor, FromWa
 from gpulease.providers.base import SupervisorReport
 from gpulease.service.context import Services
 from gpulease.service.languages import ENGLISH, answer_in, best_of
-from gpulease.service.leases.events import Reader
-from gpulease.service.rate_limit import PAGES_MAX, PEERS_MAX, Bounds
+from gpulease.service.leases.events import EventReader
+from gpulease.service.rate_limit import PAGES_MAX, PEERS_MAX, RateLimit
 from gpulease.service.rest.answering import Answers, reader
 from gpulease.service.rest.base import (
     ACCESS,
@@ -63,7 +63,7 @@ class _Socket(ServerEnd):
         return self.bounds.loop_time.spent(self.whose, seconds)
 
     @property
-    def bounds(self) -> Bounds:
+    def bounds(self) -> RateLimit:
         """What one person may take."""
         services: Services = self.settings["services"]
         return services.bounds
@@ -87,7 +87,7 @@ class _Socket(ServerEnd):
 class EventsSocket(BaseHandler, _Socket):
     """``events``: a page's or a notebook server's live channel."""
 
-    _reader: Reader | None = None
+    _reader: EventReader | None = None
     _resume: int | None = None
     words = ENGLISH
 
@@ -135,7 +135,7 @@ class EventsSocket(BaseHandler, _Socket):
     def open(self, *args: str, **kwargs: str) -> None:
         """Send the snapshot, or what changed since the resume id."""
         super().open(*args, **kwargs)
-        self._reader = Reader(self.asker, self, self._server)
+        self._reader = EventReader(self.asker, self, self._server)
         self.services.events.join(self._reader, self._resume)
         if self._server is not None:
             self.services.servers.joined(self.asker.name, self._server)

@@ -10,7 +10,7 @@ from typing import Any, Generic, Literal, NotRequired, TypeVar
 from typing_extensions import TypedDict
 
 from gpulease.protocol import BudgetView
-from gpulease.simulate.outcome import Outcome
+from gpulease.simulate.outcome import ReplayOutcome
 
 Item = TypeVar("Item")
 
@@ -226,8 +226,8 @@ class WhatIfView(TypedDict):
     changes: list[str]
     seconds: float
     assumption: str
-    now: Outcome
-    then: Outcome
+    now: ReplayOutcome
+    then: ReplayOutcome
     sensitivity: Sensitivity
     idle: float  # the time-out in force, seconds
     curve: list[TradeOff]  # by idle time-out; the one in force is among them

@@ -8,7 +8,7 @@ from gpulease.providers.base import LinkState
 from gpulease.providers.kubernetes.observed.index import PodIndex
 from gpulease.providers.kubernetes.observed.pods import slots_of
 from gpulease.providers.kubernetes.observed.reasons import Reading
-from gpulease.providers.kubernetes.starts.held import Held, Looks, behind
+from gpulease.providers.kubernetes.starts.held import Attempt, Looks, behind
 from gpulease.providers.kubernetes.starts.starts import Start
 from tests.providers.kubernetes.objects import INSTANCE, lease_pod
 from tests.providers.kubernetes.server_pods import lease
@@ -21,7 +21,7 @@ class Place:
 
     def __init__(self, readings=None, **phases):
         self.lease = lease(count=2, nodes=2, devices=("a/gpu/0", "b/gpu/0"))
-        self.held = Held(Start(self.lease))
+        self.held = Attempt(Start(self.lease))
         self.index, self.readings = PodIndex(INSTANCE), readings or {}
         self.group = {
             rank: lease_pod(

@@ -13,7 +13,7 @@ from gpulease.providers.kubernetes.asks.ask import (
     waiting,
     workload_of,
 )
-from gpulease.providers.kubernetes.observed.reasons import Bounds, read_pod
+from gpulease.providers.kubernetes.observed.reasons import StartTimeouts, read_pod
 
 NOW = datetime(2026, 3, 2, 10, tzinfo=UTC)
 GATE = {"name": "kueue.x-k8s.io/admission"}
@@ -151,15 +151,19 @@ def test_a_pod_of_kai_waits_until_it_is_bound():
 
 def test_a_pod_in_a_queue_never_fails_however_long_it_waits():
     gated = condition("PodScheduled", reason="SchedulingGated", message="Scheduling is blocked")
-    found = read_pod(pod(conditions=(gated,)), now=NOW, bounds=Bounds(bind=10))
+    found = read_pod(pod(conditions=(gated,)), now=NOW, bounds=StartTimeouts(bind=10))
     assert (found.stage, found.failed, found.said) == ("cluster_queue", "", "in_cluster_queue")
 
 
 def test_its_time_to_be_bound_begins_when_the_queue_lets_it_go():
     free = pod(gates=())
-    just = read_pod(free, now=NOW, bounds=Bounds(bind=10), held_until=NOW - timedelta(seconds=5))
+    just = read_pod(
+        free, now=NOW, bounds=StartTimeouts(bind=10), held_until=NOW - timedelta(seconds=5)
+    )
     assert (just.stage, just.failed) == ("scheduling", "")
-    long = read_pod(free, now=NOW, bounds=Bounds(bind=10), held_until=NOW - timedelta(seconds=15))
+    long = read_pod(
+        free, now=NOW, bounds=StartTimeouts(bind=10), held_until=NOW - timedelta(seconds=15)
+    )
     assert long.failed == "capacity_taken"
 
 

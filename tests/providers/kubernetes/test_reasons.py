@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from gpulease import labels
 from gpulease.policy.explanation import reasons
 from gpulease.policy.lifecycle import OTHERS_FAILURES, OWN_FAILURES, STAGES, START_FAILURES
-from gpulease.providers.kubernetes.observed.reasons import Bounds, read_pod, read_refusal
+from gpulease.providers.kubernetes.observed.reasons import StartTimeouts, read_pod, read_refusal
 from tests.providers.kubernetes.failing_pods import CASES
 
 RECORDED = json.loads(Path(__file__).with_name("statuses.json").read_text(encoding="utf-8"))
@@ -106,7 +106,7 @@ def event(reason, seconds, message="said"):
 
 
 def read(pod, *events, **bounds):
-    return read_pod(pod, events, now=NOW, bounds=Bounds(**bounds))
+    return read_pod(pod, events, now=NOW, bounds=StartTimeouts(**bounds))
 
 
 def test_a_pull_is_its_own_stage_however_long_and_the_start_counts_from_its_end():

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gpulease.gpus.base import Sample, Tenancy
 from gpulease.policy.idleness import USE
 from gpulease.policy.model import EvidenceLevel
-from gpulease.providers.kubernetes.capacity.usage import LeasePod, Usage
+from gpulease.providers.kubernetes.capacity.usage import AgentUsage, LeasePod
 
 NOW = datetime(2026, 5, 4, 12, tzinfo=UTC)
 PROCESS, DEVICE, CELLS = EvidenceLevel.PROCESS, EvidenceLevel.DEVICE, EvidenceLevel.CELLS
@@ -54,7 +54,7 @@ def batch(
 
 
 def told(*pods: LeasePod, now: datetime = NOW, claims: Any = None, **word: Any) -> list[Sample]:
-    usage = Usage()
+    usage = AgentUsage()
     usage.hear("n1", batch(*word.pop("seconds"), **word), NOW)
     return usage.samples(pods or (POD,), now, claims)
 
@@ -232,11 +232,11 @@ def test_no_word_is_a_gap(why: str, word: dict[str, Any]) -> None:
 
 
 def test_a_node_that_was_never_heard_is_a_gap() -> None:
-    assert [each.gap for each in Usage().samples([POD], NOW)] == ["agent_silent"]
+    assert [each.gap for each in AgentUsage().samples([POD], NOW)] == ["agent_silent"]
 
 
 def test_between_two_batches_nothing_is_said_and_no_second_is_told_twice() -> None:
-    usage = Usage()
+    usage = AgentUsage()
     usage.hear("n1", batch(second(0.5), holders=ALONE), NOW)
     assert len(usage.samples([POD], NOW)) == 1
     assert usage.samples([POD], NOW + timedelta(seconds=9)) == []
@@ -246,7 +246,7 @@ def test_between_two_batches_nothing_is_said_and_no_second_is_told_twice() -> No
 
 
 def test_an_old_batch_that_comes_late_tells_nothing_of_the_present() -> None:
-    usage = Usage()
+    usage = AgentUsage()
     usage.hear("n1", batch(second(0.5), holders=ALONE), NOW)
     usage.hear("n1", batch(second(0.9, ago=3000), holders=[], devices=[], ago=3000), NOW)
     assert [each.utilisation for each in usage.samples([POD], NOW)] == [0.5]
@@ -254,7 +254,7 @@ def test_an_old_batch_that_comes_late_tells_nothing_of_the_present() -> None:
 
 
 def test_nodes_that_left_are_forgotten() -> None:
-    usage = Usage()
+    usage = AgentUsage()
     usage.hear("n1", batch(), NOW)
     usage.forget(["n2"])
     assert usage.reports == {}
@@ -265,7 +265,7 @@ SICK = device(incidents=[XID])
 
 
 def faults(*pods: LeasePod, devices: list[dict[str, Any]], holders: list[dict[str, Any]]) -> Any:
-    usage = Usage()
+    usage = AgentUsage()
     usage.hear("n1", batch(devices=devices, holders=holders), NOW)
     return usage.faults(pods, NOW)
 
@@ -279,7 +279,7 @@ def test_a_pod_on_a_failing_device_loses_its_slot_and_the_others_keep_theirs() -
 
 
 def test_an_admin_reads_which_device_fails_and_until_when() -> None:
-    usage = Usage()
+    usage = AgentUsage()
     mig = [device("MIG-1", parent="G"), device("MIG-2", parent="G")]
     usage.hear("n1", batch(devices=[SICK, *mig], holders=[]), NOW)
     usage.hear("n2", batch(devices=[device()], holders=[]), NOW)
@@ -311,7 +311,7 @@ def test_an_application_fault_closes_nothing() -> None:
 
 
 def test_health_names_a_nodes_trouble_and_what_cannot_be_measured() -> None:
-    usage = Usage()
+    usage = AgentUsage()
     usage.hear("n1", batch(devices=[device(level=CELLS)]), NOW)
     usage.hear("n2", batch(devices=[], problem="unknown: Restart the pod."), NOW)
     gone = {"kind": "xid", "xid": 79, "at": NOW.isoformat(), "until": None}

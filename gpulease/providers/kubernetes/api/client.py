@@ -148,7 +148,7 @@ def whole(manifest: Manifest) -> Manifest | None:
     return manifest
 
 
-class Client(Protocol):
+class KubernetesAPI(Protocol):
     """What gpulease asks of the API server.
 
     Every method raises ``ForbiddenError``, ``UnavailableError`` and what its docstring adds.
@@ -337,7 +337,7 @@ _WILD = "*?["
 _REVIEWS: Final = Resource("selfsubjectaccessreviews", "authorization.k8s.io")
 
 
-async def may(client: Client, verb: str, group: str, resource: str, namespace: str) -> bool:
+async def may(client: KubernetesAPI, verb: str, group: str, resource: str, namespace: str) -> bool:
     """Whether this account may do so ("pods/exec" has a subresource) in a namespace.
 
     Args:

@@ -18,11 +18,11 @@ from collections.abc import Awaitable, Callable, Iterable
 
 from gpulease.providers.kubernetes.api.client import (
     PODS,
-    Client,
     ClientError,
     ConflictError,
     GoneError,
     Keep,
+    KubernetesAPI,
     Manifest,
     NotFoundError,
     Resource,
@@ -65,7 +65,7 @@ class Watched:
 
     def __init__(
         self,
-        client: Client,
+        client: KubernetesAPI,
         resource: Resource,
         namespace: str = "",
         *,
@@ -213,7 +213,9 @@ class Deletes:
         clock: monotonic seconds.
     """
 
-    def __init__(self, client: Client, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, client: KubernetesAPI, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._client = client
         self._clock = clock
         self._slots = asyncio.Semaphore(_AT_ONCE)

@@ -26,7 +26,7 @@ from gpulease.providers.kubernetes.asks.claims import (
 from gpulease.providers.kubernetes.asks.nodes import bears, ecc_of
 from gpulease.providers.kubernetes.capacity import slots
 from gpulease.providers.kubernetes.capacity.slots import FOREIGN, Placement
-from gpulease.providers.kubernetes.capacity.usage import Claimed, LeasePod, Usage
+from gpulease.providers.kubernetes.capacity.usage import AgentUsage, Claimed, LeasePod
 from gpulease.providers.kubernetes.observed.cluster import (
     Cluster,
     leaving,
@@ -157,7 +157,7 @@ def _others(node: Manifest, instance: str) -> bool:
 class Capacity:
     """What is there, who holds it and where our pods are, as of the last look."""
 
-    def __init__(self, cluster: Cluster, usage: Usage) -> None:
+    def __init__(self, cluster: Cluster, usage: AgentUsage) -> None:
         self._cluster = cluster
         self._usage = usage
         self._known: tuple[object, ...] = ()

@@ -185,7 +185,7 @@ def failing(batch: AgentBatch, now: datetime) -> dict[str, str]:
     return bad
 
 
-class Usage:
+class AgentUsage:
     """What the node agents said, as the provider keeps it between two looks."""
 
     def __init__(self) -> None:

@@ -23,8 +23,8 @@ from gpulease.providers.kubernetes.api.client import (
     NETWORK_POLICIES,
     NODES,
     PODS,
-    Client,
     ClientError,
+    KubernetesAPI,
     Manifest,
     may,
     plain,
@@ -198,7 +198,7 @@ class Installation:
     agents: str
 
 
-async def examine(client: Client, wanted: Installation) -> AsyncIterator[Result]:
+async def examine(client: KubernetesAPI, wanted: Installation) -> AsyncIterator[Result]:
     """Yield what is found, check by check; an API server that does not answer ends it.
 
     Raises:
@@ -252,7 +252,7 @@ def _matching(servers: Sequence[Manifest], wanted: Installation) -> tuple[list[s
     return looked, unseen
 
 
-async def _wide(client: Client) -> Result:
+async def _wide(client: KubernetesAPI) -> Result:
     """Whether the service may watch the whole cluster's events and quotas."""
     missing = [
         f"{verb} {kind}"
@@ -267,7 +267,7 @@ async def _wide(client: Client) -> Result:
     return Result("namespaces", "ok", "The service may watch events and quotas everywhere.")
 
 
-async def _rights(client: Client, namespace: str, mend: str) -> Result:
+async def _rights(client: KubernetesAPI, namespace: str, mend: str) -> Result:
     missing = [
         f"{verb} {resource}{' in ' + namespace if inside else ''}"
         for verb, group, resource, inside in NEEDS
@@ -278,7 +278,7 @@ async def _rights(client: Client, namespace: str, mend: str) -> Result:
     return Result("rights", "ok", f"The service has its rights for {namespace}.")
 
 
-async def _no_more_rights(client: Client, namespace: str) -> Result:
+async def _no_more_rights(client: KubernetesAPI, namespace: str) -> Result:
     extra = [
         f"{verb} {resource}"
         for verb, group, resource, inside in _TOO_MUCH
@@ -294,7 +294,7 @@ async def _no_more_rights(client: Client, namespace: str) -> Result:
     return Result("least_rights", "ok", f"It can read no Secret of {namespace} and run nothing.")
 
 
-async def _policies(client: Client, namespace: str) -> Sequence[Manifest] | None:
+async def _policies(client: KubernetesAPI, namespace: str) -> Sequence[Manifest] | None:
     """Return the namespace's network policies; ``None`` where they may not be read."""
     try:
         return (await client.list_all(NETWORK_POLICIES, namespace)).items
@@ -342,7 +342,7 @@ def _network(
     )
 
 
-async def _several_nodes(client: Client, settings: PodSettings, namespace: str) -> Result:
+async def _several_nodes(client: KubernetesAPI, settings: PodSettings, namespace: str) -> Result:
     """Whether leases may have several pods that talk to each other, within their bounds."""
     if not await pod_network.may_make(client, namespace):
         said = f"Requests for several nodes (--nodes) are refused in {namespace}"
@@ -354,7 +354,7 @@ async def _several_nodes(client: Client, settings: PodSettings, namespace: str) 
     return Result("several_nodes", "ok", f"The pods of one lease in {namespace} may talk.")
 
 
-async def _homes(client: Client, servers: Sequence[Manifest], namespace: str) -> Result:
+async def _homes(client: KubernetesAPI, servers: Sequence[Manifest], namespace: str) -> Result:
     """How many of the homes in use could be mounted beside their server."""
     names = {
         source["persistentVolumeClaim"]["claimName"]
@@ -382,7 +382,7 @@ async def _homes(client: Client, servers: Sequence[Manifest], namespace: str) ->
     return Result("volumes", "ok", f"The homes in {namespace} can be mounted by lease pods.")
 
 
-async def _agents(client: Client, namespace: str) -> Result:
+async def _agents(client: KubernetesAPI, namespace: str) -> Result:
     nodes = {
         str(node["metadata"]["name"])
         for node in (await client.list_all(NODES)).items

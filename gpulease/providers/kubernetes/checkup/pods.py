@@ -18,7 +18,13 @@ from typing import Any, Literal
 from gpulease import labels
 from gpulease.background import keep_looking
 from gpulease.policy.model import GPUClass
-from gpulease.providers.kubernetes.api.client import PODS, Client, ClientError, Manifest, plain
+from gpulease.providers.kubernetes.api.client import (
+    PODS,
+    ClientError,
+    KubernetesAPI,
+    Manifest,
+    plain,
+)
 from gpulease.providers.kubernetes.api.watch import key_of
 from gpulease.providers.kubernetes.asks.ask import ask_of
 from gpulease.providers.kubernetes.manifests.manifest import PodSettings
@@ -39,7 +45,7 @@ class Result:
 
 
 async def examine_pods(
-    client: Client,
+    client: KubernetesAPI,
     settings: PodSettings,
     servers: Sequence[Manifest],
     namespace: str,
@@ -95,7 +101,7 @@ def sample(settings: PodSettings, namespace: str, servers: Sequence[Manifest]) -
     }
 
 
-async def _taken(client: Client, body: Manifest, namespace: str, mend: str) -> Result:
+async def _taken(client: KubernetesAPI, body: Manifest, namespace: str, mend: str) -> Result:
     """Whether the API server takes a lease pod: account, runtime class, priority, image, quota."""
     if not body["spec"]["containers"][0]["image"]:
         sentence = f"No server runs in {namespace}, so the image of lease pods is not known."
@@ -134,7 +140,7 @@ class _Door:
     mend: str
 
 
-async def _bounded(client: Client, body: Manifest, namespace: str, mend: str) -> Result:
+async def _bounded(client: KubernetesAPI, body: Manifest, namespace: str, mend: str) -> Result:
     """Whether the admission policy keeps the service from mounting a Secret."""
     thief = copy.deepcopy(body)
     thief["spec"]["containers"][0]["image"] = body["spec"]["containers"][0]["image"] or "none"
@@ -151,7 +157,7 @@ async def _bounded(client: Client, body: Manifest, namespace: str, mend: str) ->
     return _verdict(door, await refusal(client, thief, namespace))
 
 
-async def _kept_out(client: Client, body: Manifest, namespace: str, taken: Result) -> Result:
+async def _kept_out(client: KubernetesAPI, body: Manifest, namespace: str, taken: Result) -> Result:
     """Whether the second policy keeps GPUs from everybody else's pods here."""
     if taken.state != "ok":
         sentence = f"Whether servers in {namespace} are kept from GPUs was not tried."
@@ -189,7 +195,7 @@ def _verdict(door: _Door, said: str) -> Result:
     return Result(door.check, "wrong", door.open, door.mend)
 
 
-async def refusal(client: Client, body: Manifest, namespace: str) -> str:
+async def refusal(client: KubernetesAPI, body: Manifest, namespace: str) -> str:
     """Return why the API server would not take a pod, "" where it would.
 
     Raises:
@@ -230,7 +236,7 @@ class ClassCheck:
 
     def __init__(
         self,
-        client: Client,
+        client: KubernetesAPI,
         cluster: Cluster,
         settings: PodSettings,
         namespaces: Sequence[str],

@@ -21,9 +21,9 @@ from gpulease.policy.model import Lease
 from gpulease.providers.kubernetes.api.client import (
     NETWORK_POLICIES,
     PODS,
-    Client,
     ClientError,
     ConflictError,
+    KubernetesAPI,
     Manifest,
     is_pattern,
     may,
@@ -76,7 +76,7 @@ class PodNetwork:
         namespaces: of notebook servers, by name or pattern.
     """
 
-    def __init__(self, client: Client, namespaces: Sequence[str]) -> None:
+    def __init__(self, client: KubernetesAPI, namespaces: Sequence[str]) -> None:
         self._client = client
         # Which namespaces a pattern will mean nobody knows: the right is needed in all.
         wide = any(is_pattern(each) for each in namespaces)
@@ -119,7 +119,7 @@ class PodNetwork:
             return  # its answer was lost, or an earlier service made it
 
 
-async def may_make(client: Client, namespace: str) -> bool:
+async def may_make(client: KubernetesAPI, namespace: str) -> bool:
     """Whether this account may make network policies in a namespace ("" is everywhere).
 
     Raises:
@@ -128,7 +128,7 @@ async def may_make(client: Client, namespace: str) -> bool:
     return await may(client, "create", NETWORK_POLICIES.group, "networkpolicies", namespace)
 
 
-async def refused(client: Client, namespace: str, instance: str) -> str:
+async def refused(client: KubernetesAPI, namespace: str, instance: str) -> str:
     """Return what is wrong with the bounds of such policies, "" where they are kept; a dry run.
 
     Raises:
@@ -149,7 +149,7 @@ async def refused(client: Client, namespace: str, instance: str) -> str:
     return ""
 
 
-async def _dry_run(client: Client, body: Manifest, namespace: str) -> str:
+async def _dry_run(client: KubernetesAPI, body: Manifest, namespace: str) -> str:
     try:
         await client.create(NETWORK_POLICIES, body, namespace, dry_run=True)
     except ConflictError:

@@ -16,7 +16,7 @@ from typing import Final
 
 from gpulease.policy.model import Bound, GPUClass, Lease
 from gpulease.policy.pods import AskKind, device_class_of
-from gpulease.providers.kubernetes.api.client import CLAIMS, Client, ClientError, Manifest
+from gpulease.providers.kubernetes.api.client import CLAIMS, ClientError, KubernetesAPI, Manifest
 from gpulease.providers.kubernetes.api.watch import key_of
 from gpulease.providers.kubernetes.asks.ask import ask_of, limits
 from gpulease.providers.kubernetes.asks.claims import amount
@@ -42,7 +42,7 @@ class Homes:
         home: the path of the student's home in the servers.
     """
 
-    def __init__(self, client: Client, index: PodIndex, home: str) -> None:
+    def __init__(self, client: KubernetesAPI, index: PodIndex, home: str) -> None:
         self._client = client
         self._index = index
         self._home = home

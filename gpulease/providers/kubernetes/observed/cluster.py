@@ -21,7 +21,7 @@ from gpulease.providers.kubernetes.api.client import (
     RESOURCE_CLAIMS,
     RESOURCE_SLICES,
     WORKLOADS,
-    Client,
+    KubernetesAPI,
     Manifest,
     hub_of,
     only,
@@ -136,7 +136,7 @@ class Cluster:
 
     def __init__(
         self,
-        client: Client,
+        client: KubernetesAPI,
         instance: str,
         namespaces: Sequence[str],
         changed: Callable[[Manifest | None, Manifest | None], None] = lambda *_: None,

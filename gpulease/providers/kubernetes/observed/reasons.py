@@ -20,7 +20,7 @@ from gpulease.providers.kubernetes.observed.pods import granted_at
 
 
 @dataclass(frozen=True)
-class Bounds:
+class StartTimeouts:
     """How long (seconds) each step may take before it counts as failed."""
 
     bind: float = 10.0
@@ -161,7 +161,7 @@ def read_pod(
     events: Iterable[Manifest] = (),
     *,
     now: datetime,
-    bounds: Bounds | None = None,
+    bounds: StartTimeouts | None = None,
     workloads: Iterable[Manifest] = (),
     held_until: datetime | None = None,
 ) -> Reading:
@@ -179,7 +179,12 @@ def read_pod(
         held_until: when a queue of the cluster's was last seen to hold it back.
     """
     seen = _Seen(
-        pod, sorted(events, key=when_last), now, bounds or Bounds(), tuple(workloads), held_until
+        pod,
+        sorted(events, key=when_last),
+        now,
+        bounds or StartTimeouts(),
+        tuple(workloads),
+        held_until,
     )
     for step in _STEPS:
         reading = step(seen)
@@ -215,7 +220,7 @@ class _Seen:
     pod: Manifest
     events: Sequence[Manifest]
     now: datetime
-    bounds: Bounds
+    bounds: StartTimeouts
     workloads: tuple[Manifest, ...] = ()
     held_until: datetime | None = None
 

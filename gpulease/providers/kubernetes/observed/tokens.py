@@ -12,7 +12,7 @@ from typing import Final
 from gpulease.policy.model import Lease
 from gpulease.providers.kubernetes.api.client import (
     PODS,
-    Client,
+    KubernetesAPI,
     Manifest,
     NotFoundError,
     TokenIdentity,
@@ -39,7 +39,7 @@ class Tokens:
     """
 
     def __init__(
-        self, client: Client, cluster: Cluster, account: str, agents: tuple[str, str]
+        self, client: KubernetesAPI, cluster: Cluster, account: str, agents: tuple[str, str]
     ) -> None:
         self._client = client
         self._cluster = cluster

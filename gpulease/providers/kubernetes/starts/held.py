@@ -21,7 +21,7 @@ from gpulease.providers.kubernetes.manifests.manifest import Settings
 from gpulease.providers.kubernetes.observed import pods
 from gpulease.providers.kubernetes.observed.cluster import Cluster
 from gpulease.providers.kubernetes.observed.pods import devices_of
-from gpulease.providers.kubernetes.observed.reasons import Bounds, Reading, read_pod
+from gpulease.providers.kubernetes.observed.reasons import Reading, StartTimeouts, read_pod
 from gpulease.providers.kubernetes.starts.starts import Start
 
 
@@ -56,10 +56,10 @@ class StartReader:
         if pod is None:
             said, stage = "asked_again" if start.detail else "", "starting"
             return Reading("adding_node" if adding else stage, detail=start.detail, said=said)
-        bounds = Bounds(
+        bounds = StartTimeouts(
             bind=self._settings.bind_timeout,
             attach=self._settings.attach_timeout,
-            start=gpu_class.time_outs.start_max if gpu_class is not None else Bounds.start,
+            start=gpu_class.time_outs.start_max if gpu_class is not None else StartTimeouts.start,
         )
         queued = gpu_class is not None and gpu_class.queue is not None
         if queued and start.held_until is None:
@@ -87,7 +87,7 @@ def _no_node(reading: Reading) -> bool:
 
 
 @dataclass
-class Held:
+class Attempt:
     """What is known of one lease's present attempt; its pods by rank."""
 
     start: Start
@@ -129,7 +129,9 @@ class Looks:
         self._capacity = capacity
         self._reader = reader
 
-    def look(self, held: Held, group: Mapping[int, Manifest], link: LinkState | None) -> Observed:
+    def look(
+        self, held: Attempt, group: Mapping[int, Manifest], link: LinkState | None
+    ) -> Observed:
         """Return what is shown of a lease.
 
         Args:
@@ -164,12 +166,12 @@ class Looks:
             ends=min(ends, default=None),
         )
 
-    def _read(self, held: Held, group: Mapping[int, Manifest]) -> Reading:
+    def _read(self, held: Attempt, group: Mapping[int, Manifest]) -> Reading:
         return behind(
             self._reader.read(held.start, group.get(rank)) for rank in range(held.lease.nodes)
         )
 
-    def _parentless(self, held: Held, group: Iterable[Manifest]) -> bool:
+    def _parentless(self, held: Attempt, group: Iterable[Manifest]) -> bool:
         """Whether the pod of the notebook server is gone: the lease has nobody to drain to."""
         for pod in group:
             owners = pod["metadata"].get("ownerReferences") or []

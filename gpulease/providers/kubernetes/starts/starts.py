@@ -23,10 +23,10 @@ from gpulease.providers.kubernetes.api.client import (
     CLAIMS,
     PODS,
     VOLUMES,
-    Client,
     ClientError,
     ConflictError,
     ForbiddenError,
+    KubernetesAPI,
     Limiter,
     Manifest,
     NotFoundError,
@@ -174,7 +174,7 @@ class Starts:
 
     def __init__(
         self,
-        client: Client,
+        client: KubernetesAPI,
         cluster: Cluster,
         limiter: Limiter,
         deletes: Deletes,

@@ -22,9 +22,9 @@ from gpulease.policy.pods import resource_of
 from gpulease.providers.base import Told
 from gpulease.providers.kubernetes.api.client import (
     PODS,
-    Client,
     ClientError,
     ConflictError,
+    KubernetesAPI,
     Limiter,
     Manifest,
     NotFoundError,
@@ -69,7 +69,7 @@ class WarmPods:
 
     def __init__(
         self,
-        client: Client,
+        client: KubernetesAPI,
         cluster: Cluster,
         deletes: Deletes,
         tokens: Tokens,
