@@ -1,8 +1,8 @@
 """The note under the last GPU cell: what became of its GPU while no cell ran.
 
-Owns one display a GPU cell, published as that cell's own output, so that it is seen without running
-anything.  What it says is final text, for it may be saved with the notebook; a warning that came to
-nothing is taken away again.
+Each GPU cell has one display, published as the cell's own output, so the note is seen without
+running anything.  It is final text, because it may be saved with the notebook; a warning that came
+to nothing is removed.
 """
 
 from __future__ import annotations

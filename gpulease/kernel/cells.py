@@ -1,6 +1,5 @@
-"""GPU cells, one after the other: from the ask for a lease to the value at home.
+"""Runs GPU cells one after the other, from the request for a lease to the values that return.
 
-Owns the order of one cell away: a companion, what it needs, the run, what it changed, its error.
 Blocks and decorated functions are GPU cells too.  Main thread only.
 """
 
@@ -240,7 +239,7 @@ class GPUCells:
         self.failed = True
 
     def block(self, source: str, gpu_class: str | None = None, **options: Any) -> None:
-        """Run a ``with gpu():`` block of the running home cell; then go on here."""
+        """Run a ``with gpu():`` block of the running home cell; then continue here."""
         parts = self._parts
         found = _block_options(gpu_class, options)
         self._run_inside(source, found)

@@ -1,8 +1,7 @@
 """A companion's Jupyter channels, as the I/O thread sees them.
 
-Owns the sockets to one companion kernel and the packing of its messages.  Every received message
-is handed to ``deliver(channel, message)`` on the kernel's main thread.  Refuses to know what a
-cell shows: that is ``relay``'s.
+Every received message is handed to ``deliver(channel, message)`` on the kernel's main thread;
+``relay`` shows it.
 """
 
 from __future__ import annotations

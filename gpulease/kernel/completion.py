@@ -1,6 +1,6 @@
-"""Tab and inspection for names that live away.
+"""Tab completion and inspection for names that live in the companion.
 
-Owns asking the companion, at most 300 ms and only when it is idle; everything else stays IPython's.
+The companion is asked for 300 ms at most, and only when it is idle; the rest stays IPython's.
 """
 
 from __future__ import annotations

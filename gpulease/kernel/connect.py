@@ -1,7 +1,7 @@
 """``%gpu connect TARGET``: a lease without a hub.
 
-Owns the supervisor that ``%gpu connect local`` starts as this kernel's child, and reading the
-connection file that ``gpulease companion`` wrote elsewhere.
+``%gpu connect local`` starts a supervisor as this kernel's child; any other target is a connection
+file that ``gpulease companion`` wrote.
 """
 
 from __future__ import annotations

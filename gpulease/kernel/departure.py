@@ -1,7 +1,8 @@
-"""Leaving a lease: everything newer comes home first.
+"""Leaving a lease: every newer value is copied back first.
 
-Owns one drain from its push to the answer, the commit of what it brought, and ``%gpu return``.
-Main thread only, except for the transfer's own reading, which a drain does on a thread of its own.
+A drain is handled from its push to its answer, and what it brought is committed; ``%gpu return``
+does the same.  Main thread only, except that a drain reads from the transfer on a thread of its
+own.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ class Departure:
         self.drained, self.parks, self.lost = None, False, ()
 
     def parked(self, push: Push) -> None:
-        """The supervisor has parked what did not come home, or nothing of it."""
+        """The supervisor has parked what was not copied back, or nothing of it."""
         self.lost = tuple(str(name) for name in push.get("lost") or ())
         self.parks = bool(push.get("parked") or self.lost)
 
@@ -166,7 +167,7 @@ class Departure:
             self.now()
 
     def _again(self) -> bool:
-        """Asked for a second time (the service began anew, or parks now): tell if more is to do.
+        """Asked for a second time (the service restarted, or parks now): say if more is to do.
 
         A pass that is under way will answer; one that brought everything is answered as before.
         """

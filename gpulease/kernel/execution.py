@@ -1,7 +1,7 @@
 """One cell in the companion, from request to reply, seen from home's main thread.
 
-Owns the waiting: output is shown as it comes, ``input()`` and ``getpass`` are asked here, an
-interrupt is passed on and waited for, a second one gives the companion up.
+Output is shown as it arrives; ``input()`` and ``getpass`` ask here.  A first interrupt is passed on
+and waited for; a second one gives the companion up.
 """
 
 from __future__ import annotations

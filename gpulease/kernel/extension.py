@@ -1,7 +1,7 @@
 """What ``%load_ext gpulease`` puts into a shell, and how it is taken out again.
 
-Owns installing: wrapper, AST transformer, magics, the name ``gpu``, completion and the front
-end's comm target.  The session behind them is made at the first need.
+These are a wrapper, an AST transformer, magics, the name ``gpu``, completion and the front end's
+comm target.  The session is made when it is first needed.
 """
 
 from __future__ import annotations

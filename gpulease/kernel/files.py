@@ -1,7 +1,7 @@
 """The working directory on the GPU, where home's volume is not mounted there.
 
-Owns when the mirror is brought up to date, and what a person reads of it.  Where the companion sees
-home's own files (``Opened`` names no mirror) nothing here does anything.
+The mirror is updated around GPU cells, and its results are reported in plain sentences.  Nothing
+happens where the companion sees home's own files (``Opened`` names no mirror).
 """
 
 from __future__ import annotations

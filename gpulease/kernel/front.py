@@ -1,7 +1,7 @@
 """The comm ``gpulease``: what a front end knows of this notebook.
 
-Owns the shape and versions of the notebook's state (which cells, phase, variables): a snapshot when
-a comm opens, then deltas with growing version numbers.
+A comm that opens receives a snapshot of the notebook's state (which cells, phase, variables), then
+deltas with growing version numbers.
 """
 
 from __future__ import annotations

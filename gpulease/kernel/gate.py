@@ -1,8 +1,7 @@
 """The gate of home cells, and the magics that concern both sides.
 
-Owns what happens around a cell that runs at home: values that it may read come home first or the
-cell is refused, a NameError says where its name lives, and settings made by magics reach the
-companion.
+Values that a home cell may read are copied back before it runs, or the cell is refused.  A
+NameError says where its name lives, and settings made by magics reach the companion.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a supervisor pushes between a companion's opening and its first answer.
 
-Owns those pushes: a death ends the joining at once instead of after its time-out, everything else
-(a warning, a drain) is kept until the companion is attached.  Main thread only.
+A death ends the joining at once instead of after its time-out; everything else (a warning, a drain)
+is kept until the companion is attached.  Main thread only.
 """
 
 from __future__ import annotations

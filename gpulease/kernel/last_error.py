@@ -1,7 +1,7 @@
 """The error that IPython remembers, one on both sides (``sys.last_value`` and its kin).
 
-Owns how home gets what a GPU cell raised, the very exception and not only its text, how a GPU cell
-that asks gets home's, and that one that does not ask finds no older one.
+Home gets the very exception that a GPU cell raised, not only its text.  A GPU cell that asks gets
+home's; one that does not ask finds no older one.
 """
 
 from __future__ import annotations

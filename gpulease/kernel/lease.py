@@ -1,7 +1,7 @@
 """The lease as the home kernel sees it: none, waiting, attached, draining, gone.
 
-Owns the state machine: what the bus and the supervisor say goes in, attachments come and go, and
-what a person should read goes to ``notices``.  Main thread only, except where said.
+A state machine: messages of the bus and the supervisor go in, attachments come and go, and what a
+person should read goes to ``notices``.  Main thread only, except where said.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What failed beneath a cell of a whole notebook's run, told by the error's name.
+"""The names of errors that say what failed beneath a cell of a whole notebook's run.
 
 Nobody is there to run a cell again, so the run's worker decides by the name whether the run is
-tried again.  Owns the names, and which of the reasons of a loss is which.
+tried again.
 """
 
 from __future__ import annotations

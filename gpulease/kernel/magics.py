@@ -1,6 +1,6 @@
 """``%gpu``: what a person types to see and steer the lease.
 
-Owns the table of subcommands and the status text.  Each command is a few calls on the session.
+Each command of the table is a few calls on the session.
 """
 
 from __future__ import annotations

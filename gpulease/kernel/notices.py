@@ -1,7 +1,7 @@
 """What a person reads of their GPU between cells: of the next cell, and under the last GPU cell.
 
-Owns the sentences that wait for the next cell, the warning among them that may come to nothing, and
-the one that says how the lease ended.  Refuses to know why any of it is so.  Main thread only.
+Sentences wait here for the next cell, with a warning that may come to nothing and the one that says
+how the lease ended.  Main thread only.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Notices:
             self.note.withdraw()
 
     def lease_over(self, lease_id: str, sentence: str, losses: Sequence[str]) -> None:
-        """The lease has left for the reason of ``sentence``; ``losses`` did not come home."""
+        """The lease was released for the reason of ``sentence``; ``losses`` did not come back."""
         self._ended = lease_id
         here = "The" if losses else "Your variables are here; the"
         self._afterwards = f"{here} next %%gpu cell gets a GPU again."

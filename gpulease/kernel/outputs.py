@@ -1,7 +1,7 @@
 """``Out``, ``_`` and ``__`` as one sequence over both sides.
 
-Owns the placeholders of results that are not home yet: fetched when they are used, and brought
-home before the companion goes.
+A placeholder stands for a result that is still in the companion: the result is fetched when it is
+used, and before the companion ends.
 """
 
 from __future__ import annotations

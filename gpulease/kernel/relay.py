@@ -1,9 +1,8 @@
-"""What a companion shows, shown by home's own IPython.
+"""Shows what a companion shows, by home's own IPython.
 
-Owns the way from an iopub message to the user's cell: streams by ``sys.stdout`` and ``sys.stderr``,
-rich output by the display publisher, results by the displayhook, so that ``%%capture``,
-``redirect_stdout``, the ``Output`` widget and nbconvert work as for a cell that ran here.
-Runs on the main thread only.
+Streams go through ``sys.stdout`` and ``sys.stderr``, rich output through the display publisher and
+results through the displayhook, so that ``%%capture``, ``redirect_stdout``, the ``Output`` widget
+and nbconvert work as for a cell that ran here.  Main thread only.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ class RemoteResult:
 class Relay:
     """Shows a companion's output in home's cells.
 
-    ``on_result`` is told of each placeholder that entered ``Out``; ``on_comm`` gets comm messages.
+    ``on_result`` gets each placeholder that entered ``Out``; ``on_comm`` gets comm messages.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 """Errors that happened in the companion, as home raises them.
 
-Owns the dynamic exception classes: the name, text and traceback of the other side, a builtin base
-where the original had one (so ``except ValueError`` around ``@gpu.run`` works), and a traceback
-that IPython shows as it came.
+Their classes are made dynamically: they have the other side's name, text and traceback, and a
+builtin base where the original had one, so that ``except ValueError`` around ``@gpu.run`` works.
+IPython shows the traceback as it came.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Where a cell runs, decided from its text alone.
 
-Pure: the typed cell and whether the kernel is sticky in, a ``Route`` out.  Knows the magics that
-stay at home, that run on both sides, and that are asked of the companion after its error.
+Pure: the typed cell and whether the kernel is sticky in, a ``Route`` out.  Some magics stay at
+home, some run on both sides, and some are asked of the companion after its error.
 """
 
 from __future__ import annotations

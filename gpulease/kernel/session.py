@@ -1,7 +1,7 @@
 """gpulease in one home kernel: what holds route, gate, relay, lease and transfer together.
 
-Owns the order of a cell: where it runs, what is brought first, what is shown, what is committed
-after it.  All of it on the kernel's main thread.
+A session gives a cell its order: where it runs, what is brought first, what is shown, what is
+committed afterwards.  Main thread only.
 """
 
 from __future__ import annotations

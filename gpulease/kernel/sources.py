@@ -1,8 +1,8 @@
 """The text of cells, known on both sides.
 
-Owns what lets ``inspect.getsource`` and tracebacks find a function's cell where the function was
-not defined: cells that ran away under the file names that the companion compiled them under, and
-cells of home and of earlier companions to be told to the companion.
+``inspect.getsource`` and tracebacks find a function's cell also where the function was not defined.
+GPU cells are registered here under the file names that the companion compiled them under; cells of
+home and of earlier companions are sent to the companion.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TOLD = 500_000
 
 
 class Sources:
-    """Remembers cells away at home, and says which the companion lacks."""
+    """Remembers GPU cells and home's cells, and says which the companion lacks."""
 
     def __init__(self, shell: Any) -> None:
         self._shell = shell
@@ -52,7 +52,7 @@ class Sources:
             linecache.cache.pop(old, None)
 
     def _meet(self, companion: object) -> None:
-        """Begin anew with another companion."""
+        """Start over with another companion."""
         if companion is not self._told_to:
             self._told_to = companion
             self._told.clear()

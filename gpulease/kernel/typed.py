@@ -1,7 +1,7 @@
 """What a GPU cell reads of IPython's own: inputs typed in the notebook, magics defined there.
 
-Owns the program that puts them in place in the companion before the cell.  Results are
-``outputs``'.
+A small program puts them in place in the companion before the cell.  ``outputs`` does it for
+results.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Waiting for a GPU: the ask and the queue.
+"""Waiting for a GPU: the request and the queue.
 
-Owns the rules of ``%%gpu``'s wait: bounded, the ask stays queued after the bound, an interrupt
-withdraws only an ask that this cell made.
+The wait of ``%%gpu`` is bounded, and the request stays queued after the bound.  An interrupt
+withdraws only a request that this cell made.
 """
 
 from __future__ import annotations

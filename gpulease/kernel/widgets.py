@@ -1,7 +1,7 @@
 """Widgets of the companion, alive in home's notebook.
 
-Owns the relayed comms: each is registered with home's comm manager under the companion's comm id,
-so the front end talks to it as to any other.  Handlers only pass messages on to the companion.
+Each comm is registered with home's comm manager under the companion's comm id, so the front end
+talks to it as to any other.  Handlers only pass messages on to the companion.
 """
 
 from __future__ import annotations
@@ -158,9 +158,9 @@ class WidgetRelay:
     def close_all(self) -> None:
         """Let go of every widget when its companion is gone.
 
-        What came home with the variables goes on in the notebook.  Else what can be operated is
-        disabled and says so.  Nothing is removed from the page: a finished progress bar stays, as
-        a plain kernel's does.
+        What was copied back with the variables keeps working in the notebook.  Else what can be
+        operated is disabled and says so.  Nothing is removed from the page: a finished progress bar
+        stays, as a plain kernel's does.
         """
         closing, self._comms = self._comms, {}
         operable, self._operable = self._operable, set()

@@ -1,8 +1,8 @@
 """The way into IPython: how a typed cell reaches gpulease's route and gate.
 
-Owns the wrapped ``run_cell_async`` and ``should_run_async`` of the shell, the history that keeps
-what was typed, and errors that explain themselves.  Everything is undone by ``remove``.  No input
-transformer is used: it would break ``is_complete``, history and every other magic.
+The shell's ``run_cell_async`` and ``should_run_async`` are wrapped, its history keeps what was
+typed, and errors explain themselves.  ``remove`` undoes everything.  There is no input transformer:
+it would break ``is_complete``, history and every other magic.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """What a statement does that running it a second time would do twice.
 
-Owns the audit hook (a process keeps one for ever) and the counting of what is printed and shown.
+An audit hook sees most of it: a process cannot remove one, so there is one for all cells.  Printed
+and shown output is counted.
 """
 
 from __future__ import annotations

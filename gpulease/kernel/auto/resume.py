@@ -1,4 +1,4 @@
-"""``%gpu auto``: a cell that fails at home for want of a GPU goes on on one.
+"""``%gpu auto``: a cell that fails at home for want of a GPU continues on one.
 
 The failing top-level statement and those after it run on the GPU, where the statement can be run a
 second time: it is simple, it did nothing that stays, what it reaches is as it was, and the

@@ -35,7 +35,7 @@ class Snapshot:
 
 
 class Snapshots:
-    """Takes and compares snapshots of one namespace; knows no other side."""
+    """Takes and compares snapshots of one namespace."""
 
     def __init__(self, namespace: dict[str, Any], hidden: Hidden) -> None:
         self._ns = namespace
