@@ -1,8 +1,8 @@
 """What lives in a lease, and how much of it is the user's own work.
 
-Owns the sampling of cells, threads, processes and CPU time from ``/proc``, once a second, from
-outside the companions (a cell that holds the interpreter lock is seen all the same), and the
-batching of samples.  Refuses to judge: idleness is decided from the samples elsewhere.
+Cells, threads, processes and CPU time are sampled once a second from ``/proc``, from outside the
+companions (a cell that holds the interpreter lock is seen all the same), and sent in batches.
+Idleness is decided from the samples elsewhere.
 
 Time counts as the user's when it was spent by a process the user started, by a thread of a
 companion that was not there before the first cell and is not gpulease's, or by a companion's main

@@ -1,7 +1,7 @@
-"""Starting the process of a companion: the part that needs nothing but the standard library.
+"""Starting the process of a companion: the part that needs only the standard library.
 
 A lease pod does this first of all, so that two processes import at once: this one what a
-supervisor needs, that one what a kernel needs.  Knows nothing of event loops or leases.
+supervisor needs, that one what a kernel needs.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The kernel that runs a companion's cells, one request after the other.
 
-Owns what it does otherwise than ipykernel: cells are counted as home counts them, the transfer side
-and the supervisor are told when user code runs, what home wants collected comes and goes with the
-request and its reply, and nothing is published that home knows already.
+It differs from ipykernel: cells are counted as home counts them, the transfer side and the
+supervisor are notified when user code runs, what home wants collected travels with the request and
+its reply, and nothing is published that home already has.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""What a supervisor is told about its lease.
+"""A supervisor's settings for its lease: one JSON line on stdin, and its checks.
 
-Owns the settings, the shape of the one JSON line on stdin, and its checks.  The token stays in this
-object or in its file: never in a command line, the environment or a log.
+The token stays in this object or in its file: never in a command line, the environment or a log.
 """
 
 from __future__ import annotations

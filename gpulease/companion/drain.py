@@ -1,7 +1,7 @@
-"""Emptying a lease: what home kernels bring home, and parking what they cannot.
+"""Emptying a lease: home kernels copy their values back, and the rest is parked.
 
-Owns one drain from its push to its result.  Values are moved by the home kernels; this module
-asks them, listens to their answers within the bound, and parks what is left when it may.
+A drain asks the home kernels, which move the values, waits for their answers within its bound, and
+parks what is left when it may.
 """
 
 from __future__ import annotations

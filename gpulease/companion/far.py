@@ -1,7 +1,7 @@
 """Processes on other nodes of a lease, as ``gpulease launch`` sees its own.
 
-Owns the connections to those nodes' supervisors.  A node that does not answer any more ends all
-that was launched on it by itself.
+Each node's supervisor has one connection.  A node that does not answer any more ends all that was
+launched on it by itself.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Mirrors that launches of another node have open here; they go when whoever launched is silent."""
+"""Mirrors that launches of another node have open here; a silent launcher's are closed."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Guests:
         return await asyncio.to_thread(self._mirrors.open, launch, root, args["wire_key"])
 
     def heard(self, client: Client) -> None:
-        """Note that whoever launched is there."""
+        """Note that the launching node is there."""
         for guest in self._guests.values():
             if guest.client is client:
                 guest.heart.heard(time.monotonic())

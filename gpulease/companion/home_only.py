@@ -1,8 +1,8 @@
-"""Who reaches a companion's Jupyter channels: its home kernel, known by its key, and nobody else.
+"""Admits only the home kernel, known by its key, to a companion's Jupyter channels.
 
-Owns the answer to libzmq's question (ZAP) in each context that has such channels.  jupyter_client
-has the kernel's own key pair serve its clients too, so without this whoever knows the public half
-is let in: https://github.com/jupyter/jupyter_client/pull/1109.
+Each context that has such channels asks here about a client (ZAP).  jupyter_client has the kernel's
+own key pair serve its clients too, so without this anyone who knows the public half is let in:
+https://github.com/jupyter/jupyter_client/pull/1109.
 """
 
 from __future__ import annotations

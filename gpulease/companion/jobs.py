@@ -1,8 +1,7 @@
 """Processes that another node of the lease has started here, each with what it shows.
 
-Owns that a process ends with all of its group, by itself or when whoever launched it is silent.
-What it shows is read by whoever launched it and waits here meanwhile: a reader that is slow slows
-the process down, as a pipe does.
+A process ends with all of its group, by itself or when the node that launched it is silent.  Its
+output waits here until that node reads it: a slow reader slows the process down, as a pipe does.
 """
 
 from __future__ import annotations
@@ -75,7 +74,7 @@ class Jobs:
         self._ending: set[int] = set()  # pids
 
     def heard(self, client: Client) -> None:
-        """Note that whoever launched is there."""
+        """Note that the launching node is there."""
         for job in self._jobs.values():
             if job.client is client:
                 job.heart.heard(time.monotonic())

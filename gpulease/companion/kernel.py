@@ -1,10 +1,9 @@
 """The companion kernel: an IPython kernel that runs the cells of one home kernel.
 
-Owns its process from the first import to the end: it keeps no history and reads no start-up files
-(home did both already), and takes its orders from a supervisor over a private line.  It imports
-ipykernel before it knows for whom, so that a process started ahead becomes a companion in a moment.
-What its kernel does otherwise than ipykernel's is ``cellkernel``'s.
-Knows nothing of leases, services or queues.
+It keeps no history and reads no start-up files (home did both already), and takes its orders from a
+supervisor over a private line.  ipykernel is imported before the home kernel is known, so that a
+process started ahead becomes a companion in a moment.  ``cellkernel`` has the differences from
+ipykernel's kernel.
 """
 
 from __future__ import annotations

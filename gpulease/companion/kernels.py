@@ -1,7 +1,7 @@
 """One companion for each home kernel of a lease.
 
-Owns which companions live: opening (with the handshake), interrupting, parking, closing, and
-noticing that one died.  Knows nothing of the lease service.
+Companions are opened (with the handshake), interrupted, parked and closed here, and a death is
+noticed.
 """
 
 from __future__ import annotations

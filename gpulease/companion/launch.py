@@ -1,8 +1,8 @@
 """``gpulease launch``: one command on every node of a lease, all of them or none.
 
-Owns the processes: that one's failure ends the others, that all that is shown comes back with the
-rank before it, and the exit status.  They are below the companion whose cell launched them, so they
-are that lease's own.
+One process's failure ends the others.  Output comes back with the rank before it, then the exit
+status.  The processes are below the companion whose cell launched them, so they belong to that
+lease.
 """
 
 from __future__ import annotations

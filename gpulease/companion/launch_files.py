@@ -1,7 +1,7 @@
 """The files of a launch on nodes that lack them: there before it begins, back when it has ended.
 
-Where homes are mirrored each node has a directory of its own in home's place, and home's files are
-in the first one's alone.  Owns one launch's mirrors of the directory that it begins in.
+Where homes are mirrored, each node has a directory in home's place, and only the first one has
+home's files.  So each launch mirrors the directory that it begins in.
 """
 
 from __future__ import annotations

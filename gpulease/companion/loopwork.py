@@ -1,7 +1,7 @@
 """What user code left on the main thread's loop: tasks and timers that outlive their cell.
 
-Owns telling the user's from the kernel's own: whatever is made while user code runs, or by what
-was so made, carries the mark of its context.  Knows nothing of cells, samples or supervisors.
+Whatever is made while user code runs, or by what was so made, carries the mark of its context: so
+it is told from the kernel's own.
 """
 
 from __future__ import annotations

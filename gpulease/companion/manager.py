@@ -1,8 +1,7 @@
 """Binding a kernel manager to a companion's process.
 
-Owns the one place that needs ``jupyter_client``, whose import takes as long as half of a
-supervisor's others: it is imported while the companion's own imports are waited for.  Knows nothing
-of leases.
+Only this module needs ``jupyter_client``, whose import takes half as long as a supervisor's others
+together: it is imported while the companion's own imports are waited for.
 """
 
 from __future__ import annotations

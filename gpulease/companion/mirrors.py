@@ -1,7 +1,7 @@
 """The mirrors of one lease: which directories, and who brings them up to date.
 
-Owns the place where they lie: the directory that stands for a home that is not mounted, at home's
-own path, so that a path means the same on both sides.  Knows nothing of how files travel.
+They lie in a directory that stands for a home that is not mounted, at home's own path, so that a
+path means the same on both sides.
 """
 
 from __future__ import annotations

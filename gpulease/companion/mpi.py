@@ -1,7 +1,7 @@
-"""What an MPI's own launcher is told of a lease's nodes: which there are, and how to reach them.
+"""The files and variables by which MPI launchers find a lease's nodes: MPICH, Intel MPI, Open MPI.
 
-Owns the files and variables that MPICH's and Intel's Hydra and Open MPI read.  On the other nodes
-they start their parts by an agent, as by ``ssh``, which is ``gpulease launch --on``.
+On the other nodes they start their parts by an agent, as by ``ssh``, which is
+``gpulease launch --on``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Where values that cannot go home are parked, how much of them, and for how long.
+"""Where values that cannot be copied back are parked, how much of them, and for how long.
 
-Owns the directory: ``ROOT/USER/SERVER/KERNEL/values``, directories 0700, the file 0600, a bound on
-what one user may have there and the age at which files are removed.  Knows nothing of values.
+The directory is ``ROOT/USER/SERVER/KERNEL/values``: directories 0700, the file 0600, a bound on
+what one user may have there and an age at which files are removed.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """``gpulease companion --pod``: a lease in a pod of its own.
 
-Owns what a pod's process must do for itself: its settings from the environment that the manifest
-sets, a home directory it may write to, its exit status, and the last line that a provider shows.
-There is no parent and no stdin; the end comes from the service, from SIGTERM, or from the clock.
+Settings come from the environment that the manifest sets; the pod gets a home directory that it may
+write to, an exit status, and the last line that a provider shows.  There is no parent and no stdin:
+the end comes from the service, from SIGTERM, or from the clock.
 """
 
 from __future__ import annotations

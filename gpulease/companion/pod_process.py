@@ -1,8 +1,8 @@
 """A lease pod's process, from its first line to its exit status.
 
-Owns the order in which it starts: settings, then the companion's process, and only then what a
-supervisor needs is imported, so that both import at once.  Before that nothing but the standard
-library's light part may be imported here.
+Settings are read, the companion's process is started, and only then what a supervisor needs is
+imported, so that both import at once.  Before that only the light part of the standard library may
+be imported here.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Which ports of its address a lease listens on.
 
-Owns handing out ports of a fixed range, so that a network policy can name them.  Without a range
-the system chooses, which is said as port 0.
+They come from a fixed range, so that a network policy can name them.  Without a range the system
+chooses, which is said as port 0.
 """
 
 from __future__ import annotations

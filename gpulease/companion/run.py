@@ -1,9 +1,8 @@
 """The supervisor's process: from its command line to its exit status.
 
-Three ways to start: by a notebook server, which writes one JSON line to stdin (at once, or later
-when the supervisor is started ahead); by hand or from a home kernel with a connection file, without
-a hub.  A lease pod's process is ``pod_process``.  Owns the process's own matters: marks, parent,
-stdin, private directory.
+A notebook server starts it and writes one JSON line to stdin (at once, or later when the supervisor
+is started ahead); a person or a home kernel starts it with a connection file, without a hub.  A
+lease pod's process is ``pod_process``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A lease without a hub: a connection file takes the place of the lease service.
 
-Owns the file's content and life, and finding out what devices this machine shows.
+The file lives as long as the lease.  The devices are those that this machine shows.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The companion's stdout and stderr.
 
-Owns one difference from ipykernel's: a flush of what was flushed already costs nothing.  ipykernel
-flushes four times for each cell, and each time waits for another thread.
+Unlike ipykernel's, flushing what was flushed already costs nothing.  ipykernel flushes four times
+for each cell, and each time waits for another thread.
 """
 
 from __future__ import annotations

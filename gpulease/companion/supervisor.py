@@ -1,8 +1,8 @@
 """The supervisor of one lease: what happens between its start and its end.
 
-Owns the order of things: companions, samples, drain, end.  Each of them is a module of its
-own; the service is heard over the channel, the notebook server over stdin, home kernels over the
-control channel.  Refuses to decide: when a lease is warned, drained or ended is decided elsewhere.
+It puts companions, samples, drain and end in order; each is a module of its own.  The service
+speaks over the channel, the notebook server over stdin, home kernels over the control channel.
+When a lease is warned, drained or ended is decided elsewhere.
 """
 
 from __future__ import annotations
@@ -287,9 +287,9 @@ class Supervisor:
             self._push("resume", {})
 
     async def _insist(self, drain: Drain, grace: float) -> None:
-        """End the companions whose cell goes on ``grace`` seconds after its interrupt.
+        """End the companions whose cell still runs ``grace`` seconds after its interrupt.
 
-        What they assigned so far is parked first: nothing of it can go home while a cell runs.
+        What they assigned so far is parked first: no value can be copied back while a cell runs.
         """
         if await drain.ends_within(grace) or drain is not self._drain:
             return

@@ -1,9 +1,8 @@
 """The processes of a lease: found by mark and by descent, ended until none is left.
 
-Owns sending signals.  A lease is every process with its mark in the
-environment and every descendant of its supervisor: kernels start sessions of their own, so
-process groups miss them, and a child that cleans its environment is still a descendant.
-Knows nothing of leases beyond their marks.
+A lease is every process with its mark in the environment and every descendant of its supervisor:
+kernels start sessions of their own, so process groups miss them, and a child that cleans its
+environment is still a descendant.
 """
 
 from __future__ import annotations

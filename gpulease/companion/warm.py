@@ -1,7 +1,7 @@
 """A lease pod before it is anybody's: all is imported, and the service says whose it becomes.
 
-Owns that wait.  The process knows no lease, no person and no key until then; it proves by its own
-projected token which pod it is, to the service's address in its manifest and to nobody else.
+The process has no lease, person or key until then.  It proves by its own projected token which pod
+it is, and only to the service's address in its manifest.
 """
 
 from __future__ import annotations
