@@ -1,7 +1,7 @@
-"""What the rooms around ``transfer`` may rely on: its reports, and the two halves' contract.
+"""What other packages may rely on: the reports of a switch, and the two halves' contract.
 
-Owns the vocabulary of a switch (DESIGN, "How data flows", 5 to 7).  The classes that do the work
-are ``home.HomeSide`` and ``away.AwaySide``; these protocols say who calls what when.
+The classes that do the work are ``home.HomeSide`` and ``away.AwaySide``; these protocols say who
+calls what when (DESIGN, "How data flows", 5 to 7).
 """
 
 from __future__ import annotations

@@ -130,7 +130,7 @@ class AwaySide:
         seconds: float,  # noqa: ARG002 - all is packed in one pass
         limit: int | None = None,
     ) -> DrainReport:
-        """Write what home has not got to ``path``."""
+        """Write what home does not have to ``path``."""
         with self._idle:
             parked, refused = parking.write(self.side, path, limit)
         blockers = tuple(

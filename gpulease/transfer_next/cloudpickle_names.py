@@ -1,7 +1,7 @@
 """The parts of cloudpickle that say which classes, functions and variables travel by name.
 
-Owns nothing: it names in one place what is used beyond cloudpickle's public interface, so that a
-new version of it is checked here.
+They go beyond cloudpickle's public interface, and are named in one place so that a new version of
+it is checked here.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Objects that show an array's memory and are no arrays: of pandas, Arrow and polars, a row of a
-structured array, an image over an array.
+"""Objects that show an array's memory without being arrays.
 
-Owns which memory they show, and how they are made over it again.  Where nothing else shows that
-memory they travel in their own way.
+These are of pandas, Arrow and polars, a row of a structured array, an image over an array.  On the
+other side they are made over the same memory again.  Where nothing else shows that memory they
+travel in their own way.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Files that travel: closed ones, and those that each process has of its own.
 
-Owns name, mode and encoding of a closed file, what is left of a ``with open(...) as f`` that ended.
-``sys.stdout`` and its kin are on the other side that side's.  An open file never travels.
+A closed file, as ``with open(...) as f`` leaves it, travels as its name, mode and encoding.
+``sys.stdout`` and its kin become the other side's own.  An open file never travels.
 """
 
 from __future__ import annotations

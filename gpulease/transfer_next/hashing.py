@@ -1,8 +1,8 @@
 """Content digests: xxh3_128 over what a group pickles to.
 
-Owns how bytes become a digest.  A digest of a group says "unchanged" only against an earlier digest
-of the same objects made by the same process: pickled bytes differ between two processes for equal
-values, so these are never compared across sides.  Digests of chunks are: they are of memory alone.
+A digest of a group says "unchanged" only against an earlier digest of the same objects made by the
+same process: pickled bytes differ between two processes for equal values, so these are never
+compared across sides.  Digests of chunks are: they are of memory alone.
 """
 
 from __future__ import annotations

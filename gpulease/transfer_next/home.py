@@ -1,4 +1,4 @@
-"""The home kernel's half: who owns the namespace, and what each cell needs."""
+"""The home kernel's half: which values a cell needs, and which side has the newest."""
 
 from __future__ import annotations
 

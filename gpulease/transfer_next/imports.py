@@ -1,6 +1,6 @@
 """Imports in the companion what the notebook has imported, while no cell waits for it.
 
-Owns which packages, and when: torch takes seconds, which the first GPU cell would wait for.
+The first GPU cell would wait for it otherwise: torch takes seconds.
 """
 
 from __future__ import annotations

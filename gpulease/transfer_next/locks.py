@@ -1,7 +1,7 @@
 """Locks and conditions that nobody holds: each is one on both sides, for all who have it.
 
-Owns which these are, and what it takes to make one.  A held one belongs to a thread of its side:
-it stays there, or is refused where the other side has one that is free.
+A held lock belongs to a thread of its side: it stays there, or is refused where the other side has
+one that is free.
 """
 
 from __future__ import annotations

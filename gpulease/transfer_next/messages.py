@@ -1,7 +1,4 @@
-"""The words for values that are not here.
-
-Owns sentences only.
-"""
+"""The sentences about values that are not here."""
 
 from __future__ import annotations
 

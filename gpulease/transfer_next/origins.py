@@ -1,6 +1,6 @@
 """Which home cell gave a name its value, for messages about values that are on the wrong device.
 
-Owns no values: a name is remembered with the ``id`` of what it was bound to.
+A name is remembered with the ``id`` of what it was bound to, so no value is kept alive.
 """
 
 from __future__ import annotations

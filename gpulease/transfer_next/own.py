@@ -175,7 +175,7 @@ def loads(names: Collection[str]) -> dict[str, tuple[str, int]]:
 
 
 def catch_up(there: Mapping[str, tuple[str, int]]) -> None:
-    """Import and load anew what the other side has."""
+    """Import and reload what the other side has."""
     for name, (digest, times) in there.items():
         if times > 1:
             module_files.catch_up(name, digest, times)

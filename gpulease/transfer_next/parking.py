@@ -1,4 +1,4 @@
-"""What home has not got, in a file that the next companion reads (mode 0600)."""
+"""What home does not have, in a file that the next companion reads (mode 0600)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .side import Side
 def write(side: Side, path: str, limit: int | None) -> tuple[list[str], dict[str, str]]:
     """Write what the other side lacks; return the names that are in the file, and why not others.
 
-    The next reader knows nothing: all that these names need goes with them.
+    All that these names need goes with them, because the next reader has nothing.
     """
     changed = {root[2:] for roots in side.changed() for root in roots if root[0] == "n"}
     names = {name for name in changed if not name.startswith("Out[")}

@@ -1,7 +1,7 @@
 """The way from a name to what blocks it: ``model.callbacks[2]._lock``.
 
-Owns the search.  It reads attributes' dictionaries and slots, items of builtin containers and cells
-of functions; it runs no code of the values.
+The search reads attributes' dictionaries and slots, items of builtin containers and cells of
+functions; it runs no code of the values.
 """
 
 from __future__ import annotations

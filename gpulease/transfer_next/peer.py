@@ -1,7 +1,6 @@
 """Home's end of the connection: asking the companion, and when there is none.
 
-Owns the wire while there is one, and the check of memory before anything is received.  It knows
-nothing of names or versions.
+Memory is checked before anything is received.
 """
 
 from __future__ import annotations

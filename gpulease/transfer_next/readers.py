@@ -1,7 +1,7 @@
-"""Readers, writers and the like of the standard library: what they are over is at hand again.
+"""Readers, writers and the like of the standard library, made again over what they read or write.
 
-Owns what each is made from.  What reads from an iterator goes on with the very iterator, so what
-it has taken already is put before that (``Resumed``), to be taken again.
+A reader of an iterator keeps that very iterator, so what it has taken already is put before the
+rest (``Resumed``), to be taken again.
 """
 
 from __future__ import annotations

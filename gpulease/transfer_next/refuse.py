@@ -1,7 +1,7 @@
 """What never moves, and the sentence that says so.
 
-Owns the table of refused kinds and the search for the object that blocks a value.  It decides
-nothing about when: a refusal matters only to a cell that needs the name.
+The search finds the object that blocks a value.  A refusal matters only to a cell that needs the
+name.
 """
 
 from __future__ import annotations

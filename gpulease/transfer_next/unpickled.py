@@ -1,6 +1,6 @@
 """Objects of compiled types whose own way of being pickled is missing, or gives another type.
 
-Owns what each of them is made from again.  It knows nothing of groups or streams.
+Each is made again from plain parts.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def _asked_of(obj: Any) -> tuple[Any, ...]:
 
 
 def flat_from(array_: Any, index: int) -> Any:
-    """Return ``array_.flat`` that goes on at an index."""
+    """Return ``array_.flat`` that continues at an index."""
     made = array_.flat
     collections.deque(itertools.islice(made, index), maxlen=0)
     return made

@@ -1,4 +1,4 @@
-"""``DataLoader`` without its workers: they begin anew on the side that iterates next."""
+"""``DataLoader`` without its workers: new ones start on the side that iterates next."""
 
 from __future__ import annotations
 
