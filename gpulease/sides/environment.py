@@ -1,7 +1,7 @@
 """What a lease's processes may know of the machine they run on.
 
-Owns the allow-list of environment variables, the mark by which a lease's processes are found
-again, and the list of devices that a companion sees.  Knows nothing of processes or sockets.
+Environment variables pass by an allow-list, a mark identifies the processes, and a list names the
+devices that a companion sees.
 """
 
 from __future__ import annotations

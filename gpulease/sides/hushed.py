@@ -1,7 +1,7 @@
-"""Keeps to itself what imports and a value's own code show while values arrive.
+"""Hides what imports and a value's own code show while values arrive.
 
-In one process a module is imported once, and says once what it has to say; nothing is loaded there
-at all.  Owns the mark of text that is shown to nobody.
+In one process a module is imported once, and shows its messages once; nothing is loaded there at
+all.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The error that IPython remembers (``sys.last_value`` and its kin), told to the other side.
+"""The error that IPython remembers (``sys.last_value`` and its kin), sent to the other side.
 
-Owns what travels of it, the exception and where each of its frames was, and how it is remembered
-there: with a traceback that names the same places.  What was in the frames stays.
+The exception travels with the place of each of its frames, so that its traceback names the same
+places there.  What was in the frames stays.
 """
 
 from __future__ import annotations

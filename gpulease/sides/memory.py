@@ -1,6 +1,6 @@
 """How much memory this process may still take, by cgroup (v1 or v2), rlimit and the machine.
 
-Owns the check that keeps a value from killing the kernel that accepts it.
+The check keeps a value from killing the kernel that accepts it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Tells whether a module file of the student's own is the same on both sides.
+"""Whether a module file of the student's own is the same on both sides.
 
-Owns what file a module was loaded from and how often, and that one which the other side loaded anew
-(``importlib.reload``, ``%autoreload``) is not behind.  A file that was edited since does not run.
+It records from which file a module was loaded and how often.  A module that the other side reloaded
+(``importlib.reload``, ``%autoreload``) from the same file is reloaded here.  A file that was edited
+since does not run.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Which threads of this process may be the user's.
 
-Owns the guess: every Python thread that runs the notebook's code, or was not there at the start
-and is not known to belong to the kernel, to a library's housekeeping or to gpulease.
+It is a guess: every Python thread that runs the notebook's code, or was not there at the start and
+is not known to belong to the kernel, to a library's housekeeping or to gpulease.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which Python and packages this process runs, as the other side and the service are told."""
+"""Which Python and packages this process runs, as reported to the other side and the service."""
 
 from __future__ import annotations
 

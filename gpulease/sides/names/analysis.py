@@ -1,8 +1,7 @@
 """Which names a cell or a function may read or write, from its source or byte code.
 
-Owns the static half of "large is by need".  It never looks at values and decides nothing about
-small ones; where it cannot bound what runs (``eval``, ``globals()``, a magic), it says so, and the
-caller then takes everything.
+This is the static half of "large is by need".  Where what runs cannot be bounded (``eval``,
+``globals()``, a magic), the answer says so, and the caller then takes everything.
 """
 
 from __future__ import annotations

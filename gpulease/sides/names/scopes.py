@@ -1,7 +1,7 @@
 """Which names are a function's, a lambda's or a comprehension's own, as the compiler has it.
 
-Owns Python's scopes over a syntax tree; it knows nothing of namespaces.  The standard library's
-``symtable`` would want a text that compiles, which a cell with IPython's syntax is not.
+These are Python's scopes over a syntax tree.  The standard library's ``symtable`` would need a text
+that compiles, and a cell with IPython's syntax does not.
 """
 
 from __future__ import annotations

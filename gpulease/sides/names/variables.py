@@ -1,6 +1,6 @@
 """Which names of a namespace are the user's.
 
-Owns the list of the names that IPython and compilers put there, which never travel.
+The names that IPython and compilers put there never travel.
 """
 
 from __future__ import annotations

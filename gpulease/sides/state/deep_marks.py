@@ -1,6 +1,6 @@
 """Marks of objects that a person's own modules hold, by the arrays that lie in them.
 
-Owns what counts as such an object, and how far and how closely one is looked at.
+Depth and number of objects are bounded.
 """
 
 from __future__ import annotations

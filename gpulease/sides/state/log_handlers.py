@@ -1,6 +1,6 @@
 """What loggers do with a line: the handlers that are known by what they were made with.
 
-Owns handlers to the notebook's output and to files, of the root and of loggers that belong to no
+Handlers to the notebook's output and to files travel, of the root and of loggers that belong to no
 imported module: a module's own are made where it is imported.  Handlers of other kinds stay with
 the process that made them; on the other side something stands for them that says so.
 """

@@ -1,9 +1,8 @@
 """What cells change in modules, beside the settings and plain data that travel.
 
-Owns what of it is seen, in the modules and classes that a cell names or imports and in a person's
-own, and that it is the cell's doing: libraries fill and wrap their own modules all the time.
-Nothing of it travels but a mark of what it is now, so that the other side can say that it has
-another, or knows that it has the same.
+It is seen in the modules and classes that a cell names or imports and in a person's own, where the
+cell did it: libraries fill and wrap their own modules all the time.  Only a mark of what it is now
+travels, so that the other side can say that it has another, or knows that it has the same.
 """
 
 from __future__ import annotations

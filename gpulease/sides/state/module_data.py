@@ -1,8 +1,7 @@
 """Plain data of a person's own modules, which travels as settings do.
 
-Owns whose attributes these are (the module's, and those of classes and objects that it holds), and
-how one is set: a list, set or dict stays the object that it is, for functions of the module may
-hold it.
+These are attributes of the module, and of classes and objects that it holds.  A list, set or dict
+is filled and stays the object that it is, because functions of the module may hold it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Marks of what modules hold: whether it was bound or filled anew, and alike on both sides."""
+"""Marks of what modules hold: whether it was rebound or refilled, and alike on both sides."""
 
 from __future__ import annotations
 

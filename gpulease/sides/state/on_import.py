@@ -1,4 +1,4 @@
-"""Calls back when a module has been imported, before the importing code goes on."""
+"""Calls back when a module has been imported, before the importing code continues."""
 
 from __future__ import annotations
 

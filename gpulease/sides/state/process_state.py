@@ -1,9 +1,9 @@
 """State of the process that a plain kernel's cells share beside their variables.
 
-Owns capture and application of: the generators of ``random``, ``numpy.random`` and torch's CPU
-(where imported), the working directory, changed environment entries, ``sys.path`` and changed
-settings of modules.  Device variables never travel, tokens only where home says so by name, and of
-the others nothing that was set before this side began.
+Captured and applied are the generators of ``random``, ``numpy.random`` and torch's CPU (where
+imported), the working directory, changed environment entries, ``sys.path`` and changed settings of
+modules.  Device variables never travel, tokens only where home says so by name, and of the others
+nothing that was set before this side began.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a notebook registers with a library under a name, for cells that use it by that name.
 
-Owns dialects of csv, and accessors of pandas and polars (``df.geo``) of which a variable of the
-notebook is the class.
+These are dialects of csv, and accessors of pandas and polars (``df.geo``) of which a variable of
+the notebook is the class.
 """
 
 from __future__ import annotations

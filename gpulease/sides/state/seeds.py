@@ -1,4 +1,4 @@
-"""Generators of devices: what ``torch.manual_seed`` at home means on the GPU, and on.
+"""Generators of devices: what ``torch.manual_seed`` at home means on the GPU, and later.
 
 A seed counts when it was *set* since the last switch, not when its number changed: a cell that
 seeds with the same number again starts again.  What devices drew since then is their generators'

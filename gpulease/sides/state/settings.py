@@ -1,7 +1,7 @@
 """Settings inside modules that cells change: a plain kernel's next cell would see them.
 
-Owns which of the known ones changed since their module was imported here.  Only those travel: each
-side keeps what it began with.
+Only those travel that changed since their module was imported here: each side keeps what it began
+with.
 """
 
 from __future__ import annotations

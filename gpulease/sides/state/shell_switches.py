@@ -1,6 +1,6 @@
 """The switches of IPython's own shell: what of a cell is shown, and how it is read.
 
-Owns that one set by attribute counts, on the shell (``get_ipython().autocall = 1``) or on a class
+One set by attribute counts too, on the shell (``get_ipython().autocall = 1``) or on a class
 (``InteractiveShell.ast_node_interactivity = "all"``, which takes the place of the trait).
 """
 

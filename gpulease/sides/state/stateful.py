@@ -1,6 +1,6 @@
-"""State of what a person's own module holds and no cell binds anew: generators, counters, caches.
+"""State of what a person's own module holds and no cell rebinds: generators, counters, caches.
 
-Owns of which kinds the state can be told in plain values and put back where it is.
+Only kinds count whose state can be given in plain values and put back in place.
 """
 
 from __future__ import annotations
