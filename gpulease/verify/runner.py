@@ -1,6 +1,6 @@
 """One run of a notebook: a kernel of its own, its cells one after the other, and what is left.
 
-Owns the kernel process and how a GPU comes and goes between two cells.  It judges nothing.
+Between two cells the GPU can be lent and taken away.
 """
 
 from __future__ import annotations

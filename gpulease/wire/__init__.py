@@ -1,4 +1,4 @@
 """A CurveZMQ connection that carries large blobs beside its messages, for one client.
 
-Values and files travel here, in pieces that the receiver asks for; it knows nothing of either.
+Values and files travel here, in pieces that the receiver asks for.
 """

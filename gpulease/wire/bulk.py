@@ -1,7 +1,7 @@
 """The streams of a second wire together: the way that pieces take between two machines.
 
-Owns which stream brings which piece; the pieces are asked for by messages of the wire beside it.
-Used by the wire's thread only.
+A message of the first wire asks for a piece, and the stream that waits for fewest brings it.  Used
+by the wire's thread only.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The transfer channel: CurveZMQ, one client, JSON headers and raw buffers in pieces.
 
-Owns the socket's thread at either side and who waits for which reply.  It knows nothing of
-variables; nothing is handed on from a peer that has not proved its key.
+Each side's socket has a thread, and a caller waits for its own reply.  No message is handed on from
+a peer that has not proved its key.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The two ends' CurveZMQ sockets: one client, known by its key.
-
-Owns how a socket is made and who is let in; it never reads a message of the wire.
-"""
+"""The two ends' CurveZMQ sockets: one client, known by its key."""
 
 from __future__ import annotations
 

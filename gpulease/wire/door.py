@@ -1,9 +1,8 @@
 """How the streams of a second wire begin: their keys, the listening end and the calling end.
 
-The server makes keys for this one meeting, two for each stream, and says them over the encrypted
-wire.  Who calls names a stream and proves its keys, and the server proves them back; each name
-counts once.  Owns the meeting of sockets; what leads to it is ``second``'s, what follows the
-streams'.
+The server makes keys for this one meeting, two for each stream, and sends them over the encrypted
+wire.  The caller names a stream and proves its keys, and the server proves them back; each name
+counts once.
 """
 
 from __future__ import annotations

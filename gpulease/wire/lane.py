@@ -2,8 +2,8 @@
 
 Each side has a memory file in which it puts pieces, and the other side's, from which it takes
 them.  The receiver says into which slot a piece goes, so that it alone bounds what is on its way.
-Both are mapped, and sealed against being cut short, for to read what was cut off ends a process.
-It knows no messages; both ends are the wire's thread's.
+Both are mapped, and sealed against being cut short, because reading what was cut off ends a
+process.  Used by the wire's thread only.
 """
 
 from __future__ import annotations

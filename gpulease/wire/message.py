@@ -1,7 +1,4 @@
-"""A message of the transfer wire, and the reply that somebody waits for.
-
-Owns the two shapes and the JSON head; it knows no sockets.
-"""
+"""A message of the transfer wire with its JSON head, and the reply that a caller waits for."""
 
 from __future__ import annotations
 

@@ -1,10 +1,9 @@
 """How two ends of a wire find out that they are processes of one user on one machine.
 
 The client listens on a Unix socket and says over the encrypted wire where, with two words that
-were made for this.  Who comes must be of the same user (the kernel says so, ``SO_PEERCRED``) and
+were made for this.  The caller must be of the same user (the kernel says so, ``SO_PEERCRED``) and
 know the first word; the client then proves itself by the second.  Only the other end of the wire
-can know them, so nobody else's files are ever looked at.  Owns the meeting; what follows is the
-lane's.
+can know them, so nobody else's files are ever looked at.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Large blobs, piece by piece: what this side offers, and what it is pulling.
 
-The receiver pulls and checks its memory first: giving up is not asking for the next piece.  Owns
-the pieces' bookkeeping; it knows no sockets and no variables.
+The receiver pulls and checks its memory first: to give up, it stops asking for the next piece.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What the wire's thread waits for beside its socket, and what it does when that can be read.
-
-Owns the file descriptors in the poller; it knows nothing of what they are.
-"""
+"""What the wire's thread waits for beside its socket, and what it does when that can be read."""
 
 from __future__ import annotations
 

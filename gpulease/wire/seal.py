@@ -1,7 +1,7 @@
 """One direction of a sealed stream: AES-GCM with a key of its own and a counter for a nonce.
 
-Owns that no nonce is used twice and that nothing is opened out of its order.  The cipher is that
-of ``cryptography``, which need not be installed: without it there is no second wire.
+No nonce is used twice, and nothing is opened out of its order.  The cipher is that of
+``cryptography``, which need not be installed: without it there is no second wire.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The second wire, for large values between two machines: whether there is one, and its end.
 
 The client asks for it where no shared memory is in reach, the server says where it listens and
-with which keys, all over the first wire.  What cannot be reached, as behind a firewall, or breaks
-costs nothing but time: pieces travel over the first wire then, also those that were asked for and
+with which keys, all over the first wire.  One that cannot be reached, as behind a firewall, or
+breaks costs only time: pieces travel over the first wire then, also those that were asked for and
 had not come.  Used by the wire's thread only.
 """
 

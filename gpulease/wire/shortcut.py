@@ -1,8 +1,8 @@
 """The way through shared memory, where both ends of a wire are on one machine.
 
-Owns whether there is one: the meeting before it, its messages, and its end, after which pieces
-travel over the wire as they would without it.  Nothing is lost by that: what was asked for and had
-not come is asked for again.  Used by the wire's thread only.
+It handles the meeting before it, its messages and its end, after which pieces travel over the wire
+as they would without it.  Nothing is lost by that: what was asked for and had not come is asked for
+again.  Used by the wire's thread only.
 """
 
 from __future__ import annotations

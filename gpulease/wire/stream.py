@@ -1,9 +1,9 @@
 """One connection of the second wire: pieces both ways, each sealed, in the order they were asked.
 
-Owns the two threads of a connection, which wait for the network and seal while other threads run,
-and the form of a frame: kind, length, what is sealed and its tag.  The receiver knows what comes
-next, for it asked for it, so that a frame says nothing else, and what it says is proved by the tag
-with all that was asked for.  Of a peer that breaks these rules nothing more is read.
+Two threads of a connection wait for the network and seal while other threads run.  A frame holds
+its kind, its length, what is sealed and its tag.  The receiver asked for it and so knows what comes
+next; the tag proves what the frame holds, with all that was asked for.  After a peer breaks these
+rules nothing more of it is read.
 """
 
 from __future__ import annotations
