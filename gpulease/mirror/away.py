@@ -1,7 +1,7 @@
 """The mirror's end on the GPU: looks, plans, takes contents in and hands its own out.
 
-Owns what both sides last agreed on, for it lives and dies with the mirror.  Home asks; each request
-is answered on a thread of this end's own.  Several home kernels may work in one directory.
+What both sides last agreed on is kept here and lives as long as the mirror.  Home asks; each
+request is answered on a thread of this end's own.  Several home kernels may work in one directory.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """What a directory holds at one moment, as both sides write it down.
 
-Owns the shape of an entry, of a manifest and of what is left out, and their form on the wire.
-A path is relative, with ``/`` between its parts; bytes that are no UTF-8 are kept as surrogates,
-as Python does in file names.
+A manifest lists entries, and what was left out.  A path is relative, with ``/`` between its parts;
+bytes that are not UTF-8 are kept as surrogates, as Python does in file names.
 """
 
 from __future__ import annotations

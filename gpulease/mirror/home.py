@@ -1,7 +1,7 @@
 """Home's end of the mirror: one pass before and one after a GPU cell.
 
-Owns the order of a pass: both sides look, the other side plans, contents travel, each side does
-its steps.  It may be interrupted anywhere; the next pass begins from what stands there.
+In a pass both sides look, the other side plans, contents travel, and each side does its steps.  It
+may be interrupted anywhere; the next pass begins from what is there.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""One pass of a mirror: what it did, and how whoever waits for it follows and stops it.
-
-Knows nothing of how a pass works.
-"""
+"""One pass of a mirror: what it did, and how its caller follows and stops it."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class Step:
 class Conflict:
     """Both sides changed a path.
 
-    ``kept_as``: the name under which the GPU's version goes on; "" where a change won over a
+    ``kept_as``: the name that the GPU's version continues under; "" where a change won over a
     deletion and nothing had to step aside.  ``deleted``: the side that had deleted it.
     """
 

@@ -1,7 +1,7 @@
 """What is mirrored and what never is.
 
-Owns names that are passed over, the bounds, and the sentences for people.  Both sides use the same
-rules: home says them.
+Some names are passed over, and sizes are bounded; people read which.  Both sides use the same
+rules: home sends them.
 """
 
 from __future__ import annotations

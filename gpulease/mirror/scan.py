@@ -1,8 +1,8 @@
-"""Looking at a directory: what stands where, by content, quickly when nothing changed.
+"""Looks at a directory: which entries it has, by content, quickly when nothing changed.
 
-Owns the walk and the memory of what was hashed before.  A file is hashed anew when its size, times
-or inode changed, or when it was written so shortly before it was hashed that a later write could
-have left the same times.  Links are never followed.  Refuses to write anything.
+What was hashed before is remembered.  A file is hashed again when its size, times or inode changed,
+or when it was written so shortly before it was hashed that a later write could have left the same
+times.  Links are never followed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Contents on their way into a directory: put together beside it, and whole or not there.
 
-Owns the staging directory of one side and what is in it, by content hash.  Where a content takes
-its place is the tree's matter.
+Each side has one staging directory, by content hash; ``tree`` moves a content to its place.
 """
 
 from __future__ import annotations

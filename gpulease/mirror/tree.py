@@ -1,8 +1,8 @@
-"""Writing into a directory: whole files only, and only over the version that was expected.
+"""Writes into a directory: whole files only, and only over the version that was expected.
 
-Owns every change that a mirror makes to files, on either side.  Contents are put together in a
-staging directory beside them and take their place by a rename; an interruption at any point leaves
-whole files.  No path leads outside: parents are walked without following links.
+Contents are put together in a staging directory beside the files and take their place by a rename;
+an interruption at any point leaves whole files.  No path leads outside: parents are walked without
+following links.
 """
 
 from __future__ import annotations
