@@ -1,7 +1,7 @@
 """The Jupyter server extension: between the lease service and one server's kernels.
 
-Owns what one notebook server knows of its leases, and the local companions' supervisors, which
-are its children.  Refuses to decide: it reports, passes on and starts what it was granted.
+It reports to the service, passes messages on, and starts what it was granted; local companions'
+supervisors are its children.  The service makes every decision.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What this server knows of its leases and kernels.  Pure: no I/O, time passed in.
 
-Owns the newest view of each lease, which kernel ran a cell last, and which kernel a page's lease
-is for.  Grants are kept apart: they hold the supervisor's credential and are for nobody else.
+It keeps the newest view of each lease, which kernel ran a cell last, and which kernel a page's
+lease is for.  Grants are kept apart: they hold the supervisor's credential and are for nobody else.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What happens in a notebook server between the lease service and the kernels.
 
-Owns the order of things: an event comes in, the board takes it, kernels and front end are told,
-a grant starts a supervisor, an end ends it.  The parts are modules of their own.
+An event comes in, the board takes it, kernels and front end are notified, a grant starts a
+supervisor, an end ends it.  The parts are modules of their own.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """REST for the notebook front end, under ``gpulease/api``.
 
-Owns addresses, bodies and the form of refusals (RFC 9457).  None of them counts as activity: a
-tab left open must not keep a server alive.
+Refusals have the form of RFC 9457.  No request counts as activity: a tab left open must not keep a
+server alive.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Executes one notebook in a kernel of this server, cell by cell, and writes its output beside it.
 
-Owns the copy with the output: parameters set by papermill's convention (a cell after the one with
-the tag ``parameters``), whole files only, written after every cell, so that what was interrupted
-can be opened and read.  Refuses to know whose run it is and who is told.
+Parameters are set by papermill's convention (a cell after the one with the tag ``parameters``).
+The copy with the output is written whole after every cell, so that what was interrupted can be
+opened and read.
 """
 
 from __future__ import annotations

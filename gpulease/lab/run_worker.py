@@ -1,7 +1,7 @@
 """A run's own notebook server: takes the run from the lease service, executes it, reports.
 
-Owns the way from the service's word to an executed notebook and back.  A service that is away is
-waited for: the notebook goes on meanwhile, and what became of it is told when it is back.
+A service that is away is waited for: the notebook keeps running, and what became of it is reported
+when the service is back.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The supervisors of this server's leases: its children, started, bound and ended here.
 
-Owns their processes: one for each granted lease, one started ahead where that is wanted.  What a
-lease needs is in its grant, written to stdin and nowhere else.  Refuses to decide when a lease
-starts or ends.
+Each granted lease has one process; another one is started ahead where that is wanted.  What a lease
+needs is in its grant, written to stdin and nowhere else.
 """
 
 from __future__ import annotations
@@ -199,7 +198,7 @@ class Supervisors:
             known.tell({"type": "close", "kernel_id": kernel_id})
 
     async def close(self, seconds: float) -> None:
-        """The server stops: park, end; what needs longer than ``seconds`` goes on by itself.
+        """The server stops: park, end; what needs longer than ``seconds`` finishes by itself.
 
         A supervisor lives in a session of its own and ends with or without this server.
         """
