@@ -1,7 +1,7 @@
 """What user code left on the main thread's loop: tasks and timers that outlive their cell.
 
-Whatever is made while user code runs, or by what was so made, carries the mark of its context: so
-it is told from the kernel's own.
+What is made while user code runs, or later by that, carries the mark of its context, so that it
+differs from the kernel's own.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Binding a kernel manager to a companion's process.
 
-Only this module needs ``jupyter_client``, whose import takes half as long as a supervisor's others
+Only this module loads ``jupyter_client``, whose import takes half as long as a supervisor's others
 together: it is imported while the companion's own imports are waited for.
 """
 

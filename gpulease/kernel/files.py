@@ -1,7 +1,7 @@
 """The working directory on the GPU, where home's volume is not mounted there.
 
-The mirror is updated around GPU cells, and its results are reported in plain sentences.  Nothing
-happens where the companion sees home's own files (``Opened`` names no mirror).
+The mirror is updated around GPU cells.  Nothing happens where the companion sees home's own files
+(``Opened`` names no mirror).
 """
 
 from __future__ import annotations

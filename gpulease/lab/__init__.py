@@ -1,7 +1,7 @@
 """The Jupyter server extension: between the lease service and one server's kernels.
 
-It reports to the service, passes messages on, and starts what it was granted; local companions'
-supervisors are its children.  The service makes every decision.
+It reports to the service, passes messages on, and starts what it was granted.  Local companions'
+supervisors are its children.
 """
 
 from __future__ import annotations

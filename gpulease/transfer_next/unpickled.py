@@ -1,7 +1,4 @@
-"""Objects of compiled types whose own way of being pickled is missing, or gives another type.
-
-Each is made again from plain parts.
-"""
+"""Objects of compiled types whose own way of being pickled is missing, or gives another type."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Which names are a function's, a lambda's or a comprehension's own, as the compiler has it.
 
-These are Python's scopes over a syntax tree.  The standard library's ``symtable`` would need a text
-that compiles, and a cell with IPython's syntax does not.
+A syntax tree is read, because the standard library's ``symtable`` needs a text that compiles, and a
+cell with IPython's syntax does not.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Marks of objects that a person's own modules hold, by the arrays that lie in them.
 
-Depth and number of objects are bounded.
+One look goes through a bounded number of objects, and reads only a part of a large array.
 """
 
 from __future__ import annotations
