@@ -14,7 +14,7 @@ from typing import Any
 from gpulease.errors import GPULeaseError
 
 
-class KeptTasks:
+class BackgroundTasks:
     """The tasks of one owner; ``failed`` is what the log says of one that fails."""
 
     def __init__(self, log: Logger, failed: str) -> None:
@@ -44,7 +44,7 @@ class KeptTasks:
             self._log.error(self._failed, exc_info=task.exception())
 
 
-async def keep_looking(
+async def keep_polling(
     look: Callable[[], Awaitable[None]],
     wanted: asyncio.Event,
     *,

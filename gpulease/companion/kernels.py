@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpulease.background import KeptTasks
+from gpulease.background import BackgroundTasks
 from gpulease.channel.conversation import Message
 from gpulease.companion import tree
 from gpulease.companion.activity import WatchedCompanion
@@ -138,7 +138,7 @@ class Companions:
         self._running: dict[str, Companion] = {}
         self._starting = 0
         self._locks: dict[str, asyncio.Lock] = {}
-        self._beside = KeptTasks(log, "watching a companion failed")
+        self._beside = BackgroundTasks(log, "watching a companion failed")
 
     async def prepare(self, spawned: Spawned | None = None) -> None:
         """Start one process ahead, or take ``spawned``: ipykernel imported, no user code."""

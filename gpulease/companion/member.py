@@ -12,7 +12,7 @@ import os
 import signal
 from typing import Any
 
-from gpulease.background import KeptTasks
+from gpulease.background import BackgroundTasks
 from gpulease.channel.conversation import Message
 from gpulease.channel.curve import Client, CurveServer
 from gpulease.channel.websocket import WebsocketClient
@@ -50,7 +50,7 @@ class Member:
         self._batches = Batches(_BATCH_SECONDS)
         self._mark = f"{config.lease_id}/{config.rank}"
         self._ending: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self._beside = KeptTasks(log, "the node's work failed")
+        self._beside = BackgroundTasks(log, "the node's work failed")
         ports = Ports(config.ports)
         self._guests = Guests(Mirrors(config.mirror, config.mirror_limit, config.ip, ports))
         port = ports.take(1, config.ip)[0]

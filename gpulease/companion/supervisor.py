@@ -16,7 +16,7 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
-from gpulease.background import KeptTasks
+from gpulease.background import BackgroundTasks
 from gpulease.channel.websocket import WebsocketClient
 from gpulease.companion import tree
 from gpulease.companion.activity import ActivitySampler, Batches
@@ -73,7 +73,7 @@ class Supervisor:
         self._marks = marks
         self._hard_end = config.hard_end
         self._drain: Drain | None = None
-        self._beside = KeptTasks(log, "the supervisor's work failed")
+        self._beside = BackgroundTasks(log, "the supervisor's work failed")
         self._ending: asyncio.Future[tuple[str, bool]] = asyncio.get_running_loop().create_future()
         self._leaving = False
         self._drained: FromSupervisor | None = None  # what leaving by itself came to

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
-from gpulease.background import KeptTasks
+from gpulease.background import BackgroundTasks
 from gpulease.channel.unix import UnixServer
 from gpulease.channel.websocket import WebsocketClient
 from gpulease.client import ServiceClient
@@ -81,7 +81,7 @@ class Core:
         self._notebooks = notebooks
         self._for_run = for_run
         self._parkings: set[Parking] = set()
-        self._beside = KeptTasks(log, "the server extension's work failed")
+        self._beside = BackgroundTasks(log, "the server extension's work failed")
         self._report_due: asyncio.TimerHandle | None = None
         self.client: ServiceClient | None = None
         self.upstream: WebsocketClient | None = None

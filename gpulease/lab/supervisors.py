@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from gpulease.background import KeptTasks
+from gpulease.background import BackgroundTasks
 from gpulease.companion.parking import PARK_EXPIRY, PARK_LIMIT
 from gpulease.companion.tree import end_tree
 from gpulease.protocol import GrantView, LeaseView
@@ -123,7 +123,7 @@ class Supervisors:
         self._known: dict[tuple[str, int], Supervised] = {}
         self._over: set[str] = set()  # a lease may end while its supervisor is being started
         self._lock = asyncio.Lock()
-        self._beside = KeptTasks(log, "watching a supervisor failed")
+        self._beside = BackgroundTasks(log, "watching a supervisor failed")
         self._closed = False
 
     async def open(self) -> None:

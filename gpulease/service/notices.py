@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 
 from tornado.httpclient import AsyncHTTPClient, HTTPClientError
 
-from gpulease.background import KeptTasks
+from gpulease.background import BackgroundTasks
 from gpulease.errors import GPULeaseError
 from gpulease.protocol import MessageView
 from gpulease.service.hubs.auth import Asker
@@ -176,7 +176,7 @@ class Notifier:
     def __init__(self, channels: Sequence[Channel], *, retry: float = RETRY) -> None:
         self._channels = channels
         self._retry = retry
-        self._tasks = KeptTasks(log, "a notice could not be sent")
+        self._tasks = BackgroundTasks(log, "a notice could not be sent")
         self._pending: dict[int, tuple[str, Notice]] = {}  # by a number: the way, and the letter
         self._number = 0
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 
-from gpulease.background import KeptTasks
+from gpulease.background import BackgroundTasks
 from gpulease.errors import GPULeaseError
 from gpulease.gpus.base import GPUInfo, Sample
 from gpulease.policy.model import Bound, Device, GPUClass, Lease, LeaseState, Observed
@@ -105,7 +105,7 @@ class KubernetesProvider:
         self._check = ClassCheck(
             client, self._cluster, settings.pod, settings.namespaces, classes=classes, images=images
         )
-        self._beside = KeptTasks(log, "what the cluster lets us do is not looked at any more")
+        self._beside = BackgroundTasks(log, "what the cluster lets us do is not looked at any more")
         self._held: dict[str, Attempt] = {}
 
     async def open(self) -> None:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from gpulease.background import keep_looking
+from gpulease.background import keep_polling
 from gpulease.companion.handshake import check_packages, python_mismatch, same_minor
 from gpulease.policy import lifecycle, queue
 from gpulease.policy.calendar.reservation import Window
@@ -120,7 +120,7 @@ class Servers:
 
     async def run(self) -> None:
         """Look at the hub until cancelled."""
-        await keep_looking(
+        await keep_polling(
             self.look, self._wanted, every=self._every, log=log,
             failed="the hub's servers are not watched", away=(HubUnreachableError,),
         )  # fmt: skip

@@ -10,7 +10,7 @@ import logging
 import math
 from collections.abc import Callable
 
-from gpulease.background import keep_looking
+from gpulease.background import keep_polling
 from gpulease.errors import GPULeaseError
 from gpulease.policy.calendar.occurrences import Closure, Occurrence, expand
 from gpulease.policy.calendar.reservation import Reservation
@@ -81,7 +81,7 @@ class ReservationWatch:
     async def watch(self, every: float = WATCH) -> None:
         """Look until cancelled."""
         never = asyncio.Event()
-        await keep_looking(
+        await keep_polling(
             self._both,
             never,
             every=every,

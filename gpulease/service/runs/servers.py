@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from gpulease.background import keep_looking
+from gpulease.background import keep_polling
 from gpulease.policy.model import Lease
 from gpulease.runs import life, model
 from gpulease.runs.model import Run, RunState, ServerSeen, Terms
@@ -135,7 +135,7 @@ class RunServers:
 
     async def watch(self) -> None:
         """Follow all runs until cancelled."""
-        await keep_looking(
+        await keep_polling(
             self.look, self._records.wanted, every=self._every, log=log,
             failed="runs are not followed", away=(HubUnreachableError,),
         )  # fmt: skip

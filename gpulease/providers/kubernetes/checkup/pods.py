@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from gpulease import labels
-from gpulease.background import keep_looking
+from gpulease.background import keep_polling
 from gpulease.policy.model import GPUClass
 from gpulease.providers.kubernetes.api.client import (
     PODS,
@@ -262,7 +262,7 @@ class ClassCheck:
 
     async def run(self) -> None:
         """Look, until cancelled."""
-        await keep_looking(
+        await keep_polling(
             self.look,
             self._changed,
             every=lambda: _SOON if self.problems else _EVERY,

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from gpulease import labels
-from gpulease.background import keep_looking
+from gpulease.background import keep_polling
 from gpulease.policy.model import Lease
 from gpulease.providers.kubernetes.api.client import (
     NETWORK_POLICIES,
@@ -85,7 +85,7 @@ class PodNetwork:
 
     async def run(self) -> None:
         """Look, until cancelled."""
-        await keep_looking(
+        await keep_polling(
             self.look,
             asyncio.Event(),
             every=_EVERY,

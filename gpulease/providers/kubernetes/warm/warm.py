@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from gpulease import labels
-from gpulease.background import KeptTasks
+from gpulease.background import BackgroundTasks
 from gpulease.policy.capacity import ReadyPods
 from gpulease.policy.model import Device, GPUClass, Lease, LeaseState
 from gpulease.policy.pods import resource_of
@@ -98,7 +98,7 @@ class WarmPods:
         self._since: datetime | None = None
         self._seconds: dict[str, float] = {}
         self._problem = ""
-        self._beside = KeptTasks(log, "a pod could not be made ahead")
+        self._beside = BackgroundTasks(log, "a pod could not be made ahead")
         self._namespace = only(settings.namespaces)
         self._shapes = Shapes(cluster, settings.pod, self._namespace)
 
