@@ -1,4 +1,4 @@
-"""Tasks that nobody awaits are held, logged when they fail and cancelled together; loops poll on."""
+"""Tasks that nobody awaits are held, logged when they fail, cancelled together; loops poll on."""
 
 import asyncio
 import gc
