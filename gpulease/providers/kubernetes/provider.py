@@ -1,8 +1,8 @@
 """Leases as pods: the Provider port over a Kubernetes cluster.
 
-Owns which attempt of which lease should have a pod, what is shown of each, and whose token proves
-what.  Kubernetes is the authority on capacity and place: what is granted is a hint until the pod
-is bound.  Free is what no pod object holds.  Refuses to decide: the planner does.
+The provider decides which attempt of which lease should have a pod, what is shown of each, and
+which token proves which lease.  Kubernetes is the authority on capacity and placement: a grant is a
+hint until the pod is bound, and capacity is free if no pod object holds it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Dynamic resource allocation: a class as a ResourceClaimTemplate, and which devices would match.
 
-Owns the translation of a DRA ask into ``resource.k8s.io/v1`` with its conditions as CEL, and the
-same conditions evaluated on a ResourceSlice's device, to count capacity.  The attributes' names
-are those of NVIDIA's driver.  Refuses to know pods.
+A DRA ask becomes a template of ``resource.k8s.io/v1`` with its conditions as CEL.  The same
+conditions are evaluated on a ResourceSlice's device to count capacity.  The attributes' names are
+those of NVIDIA's driver.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Which nodes can serve a class: node affinity terms, taints, and the same rules evaluated here.
 
-Owns the translation of a class's ``where`` into conditions on the labels of GPU feature discovery,
-and their evaluation, so that what we count as capacity is what the scheduler will look at.
+A class's ``where`` becomes conditions on the labels of GPU feature discovery.  The conditions are
+evaluated here too, so that capacity is counted by the rules that the scheduler applies.
 ``Gt`` and ``Lt`` are strict and compare whole numbers; ``nvidia.com/gpu.memory`` is in MiB.
-Refuses to know pods and claims.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """How a student's files reach a lease pod: mounted as in the server, or mirrored.
 
-Owns the decision for each volume of the server's pod, before the lease pod exists, with a sentence
-that an admin reads.  What two nodes may hold is mounted; what one node holds (ReadWriteOnce) only
-where the lease can run on that very node; else the home is mirrored, and other writable data stays
-away.  Secrets, host paths and the like never travel.  Pure: claims and volumes come in as the API
-server shows them.  Refuses to know how a mirror works.
+Each volume of the server's pod gets a decision before the lease pod exists, with a sentence for
+admins.  A volume that two nodes may hold is mounted.  A volume that one node holds (ReadWriteOnce)
+is mounted only where the lease can run on that node; otherwise the home is mirrored, and other
+writable data is left out.  Secrets, host paths and the like never travel.  Pure: claims and volumes
+come in as the API server shows them.
 """
 
 from __future__ import annotations

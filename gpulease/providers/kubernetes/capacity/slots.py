@@ -1,8 +1,8 @@
 """Capacity as slots: one device for each unit of a resource that a node has.
 
-Owns which slots there are, which pool each belongs to and which classes it can serve, and which
-slots the pods that are there take.  Kubernetes decides where a pod lands; a slot's number only
-makes the units of one node countable.  Pure.  Refuses to know claims of DRA (``slices``).
+Each slot has a pool, the classes that it can serve, and the pod that takes it.  Kubernetes decides
+where a pod lands; a slot's number only makes the units of one node countable.  Pure.  Devices of
+DRA are counted in ``slices``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Lease pods that wait for a node to be added: they keep off the nodes that are there.
 
-Owns how such a pod says so, which slots of a node that came are theirs, and the autoscaler's words.
-Pure.
+The module marks such a pod, says which slots of a new node are reserved for these pods, and reads
+what the autoscaler says.  Pure.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a pod's manifest says to us: whose lease it is, what it takes, where it is.
+"""What a pod's manifest shows: whose lease it is, what it takes, where it is.
 
-Owns the reading of pods of the cluster, ours and others'.  Pure.  Refuses to know why a pod does
-not run (``reasons``) and how one is written (``manifest``).
+All pods of the cluster are read, gpulease's and others'.  Pure.  ``reasons`` finds out why a pod
+does not run; ``manifest`` writes pods.
 """
 
 from __future__ import annotations

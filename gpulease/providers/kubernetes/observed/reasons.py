@@ -1,9 +1,9 @@
 """What a lease pod's start is doing, or why it failed: from its status and events to one code.
 
-Owns the reading of conditions, container statuses, events and refusals of the API server.  The
+The code comes from conditions, container statuses, events and refusals of the API server.  The
 codes are those of ``policy.lifecycle`` (``STAGES``, ``START_FAILURES``), and their sentences for
-people in ``policy.explanation.reasons``; the ``detail`` here is the sentence for admins, with the
-cluster's own words.  Pure: ``now`` is passed in.  Refuses to delete, retry or remember anything.
+people are in ``policy.explanation.reasons``; the ``detail`` here is the sentence for admins, with
+the cluster's own words.  Pure: ``now`` is passed in.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Whose projected token it is: a lease's pod, a node's agent, or nobody's.
 
-Owns the comparison of what the API server says of a token with the pods that are there.  A token
-proves one very pod, by its UID, and so one attempt of one lease.  Refuses to keep tokens.
+What the API server says of a token is compared with the pods that exist.  A token proves one
+particular pod, by its UID, and so one attempt of one lease.  Tokens are not stored.
 """
 
 from __future__ import annotations

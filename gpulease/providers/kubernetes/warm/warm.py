@@ -1,8 +1,7 @@
 """Lease pods that stand ready: made, claimed by a lease of their class, replaced, given away.
 
-Owns which there are and which of them have said that they are ready.  How many there should be is
-policy's word.  A pod that stands ready is nobody's and knows no key of anybody's; its token proves
-which pod it is, and only then is it told whose it has become.
+Policy sets how many there should be.  A pod that stands ready belongs to nobody and holds nobody's
+key.  Its token proves which pod it is, and only then does it learn which lease it serves.
 """
 
 from __future__ import annotations
