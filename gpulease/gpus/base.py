@@ -1,7 +1,6 @@
-"""The probe port: what a GPU says of itself.
+"""The probe port: a device's inventory and its utilisation samples.
 
-Owns the shape of a device's inventory and of a utilisation sample, and the rule that an error is a
-gap, never a zero.  Refuses to judge: verdicts are ``policy.idleness``'s.
+An error is a gap, never a zero.  Verdicts are made in ``policy.idleness``.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Simulated GPUs: what a machine without a driver offers instead.
 
-Owns devices that exist only as names.  Their utilisation is the companion's own CPU time, as the
-lease's supervisor reports it; a leased device of which no report comes is a gap, like a real one
-that does not answer.  Every view of them says ``simulated``.
+The devices exist only as names.  Their utilisation is the companion's own CPU time, as the lease's
+supervisor reports it; a leased device without a report is a gap, like a real one that does not
+answer.  Every view of them says ``simulated``.
 """
 
 from __future__ import annotations

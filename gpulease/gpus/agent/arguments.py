@@ -1,7 +1,6 @@
-"""The options of ``gpulease agent``.
+"""The options of ``gpulease agent``: names, help texts and environment variables.
 
-Owns their names, help texts and environment variables.  Imports nothing that only the agent has, so
-that every other subcommand works without it.
+Nothing is imported that only the agent has, so that every other subcommand works without it.
 """
 
 from __future__ import annotations

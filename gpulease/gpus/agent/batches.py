@@ -1,7 +1,7 @@
-"""When what was seen is posted, and in which form.
+"""When samples are posted, and in which form.
 
-Owns the gathering of seconds into batches: at the usual time, and at once when a device or a pod
-turns busy or idle or a fault is found.  Pure: time is passed in.  Refuses to post.
+Seconds are gathered into batches.  A batch is due at the usual time, and at once when a device or a
+pod turns busy or idle or a fault is found.  Pure: time is passed in.
 """
 
 from __future__ import annotations

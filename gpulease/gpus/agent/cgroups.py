@@ -1,8 +1,8 @@
 """Which pod a process of the node is in, by its control group.
 
-Owns the reading of ``/proc/PID/cgroup`` in every form that kubelets and runtimes write: version 1
-and 2, cgroupfs and systemd, all QoS classes.  Only the outermost pod counts: what a container makes
-inside its own group is its own word.  Refuses to know what a pod holds.
+``/proc/PID/cgroup`` is read in every form that kubelets and runtimes write: version 1 and 2,
+cgroupfs and systemd, all QoS classes.  Only the outermost pod counts, because a container can make
+any group inside its own.
 """
 
 from __future__ import annotations

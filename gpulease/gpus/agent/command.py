@@ -1,6 +1,6 @@
 """``gpulease agent``: reads its options, runs the agent, ends at a signal.
 
-Owns what the options mean and the log; their names stand in ``arguments``.
+The options' names are in ``arguments``.
 """
 
 from __future__ import annotations

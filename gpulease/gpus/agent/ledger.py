@@ -1,7 +1,7 @@
-"""What was not taken by the service yet, on disk for a day; and the faults, over restarts.
+"""Batches that the service has not taken yet, on disk for a day; and the faults, over restarts.
 
-Owns sequence numbers, bounds and what happens to a file that cannot be used.  A batch is written
-before it is posted and removed when the service has it.  Refuses to know what a batch says.
+A batch has a sequence number, is written before it is posted, and is removed when the service has
+it.  The ledger's size is bounded, and a file that cannot be used does not stop the agent.
 """
 
 from __future__ import annotations

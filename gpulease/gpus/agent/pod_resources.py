@@ -1,7 +1,6 @@
 """Who holds which device on this node, from the kubelet's PodResources socket.
 
-Owns the two calls, how often they are made, and for how long an answer is believed while the
-kubelet is away (its pods live on).  Refuses to know what the devices do.
+An answer stays valid for a limited time while the kubelet is away, because its pods live on.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Posts batches to the service until it has them.
 
-Owns the connection (TLS, the token read anew for each post), back-off, and what each answer means
-for a batch: taken, come again, or never.  Refuses to know what a batch says.
+The connection uses TLS unless ``--plain-http`` allows otherwise, and the token is read again for
+each post.  An answer of the service means that a batch was taken, must be posted again after a
+back-off, or will never be taken.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The few messages of the kubelet's PodResources API (``v1``) that the agent reads.
 
-Owns field numbers and the wire format of protocol buffers as far as these need it; fields that are
-not listed are passed over, as newer kubelets have more.  Refuses to speak to anybody.
+They are in the wire format of protocol buffers.  Fields that are not listed are skipped, because
+newer kubelets have more.
 """
 
 from __future__ import annotations
