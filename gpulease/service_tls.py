@@ -1,7 +1,7 @@
 """Whom a process trusts to be the lease service, where that has an ``https`` address.
 
-Owns which authorities count beside the system's.  Shows no certificate of its own: who calls is
-known by a token.
+Authorities can be added to the system's.  The process shows no certificate of its own: a token
+identifies the caller.
 """
 
 from __future__ import annotations

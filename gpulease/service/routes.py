@@ -1,7 +1,7 @@
 """What answers where: the routes of the service, and the applications of its hubs.
 
-An address under a hub's path is answered by that hub's application alone, which has a log-in and
-names of its own and knows no other hub's log-in.
+Only that hub's own application answers an address under its path.  Each application has its own
+log-in and its own names, and does not accept another hub's log-in.
 """
 
 from __future__ import annotations

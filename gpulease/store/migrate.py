@@ -1,7 +1,7 @@
 """Brings a database to this version's tables, and refuses one that is not there.
 
-Owns the comparison of the database's revision with the code's.  All steps of one upgrade are one
-transaction: a failed upgrade has changed nothing.
+The database's revision is compared with the code's.  All steps of one upgrade are one transaction:
+a failed upgrade has changed nothing.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The store: short synchronous transactions, called by the service in one worker thread.
 
-Owns that intent is written before it is performed, that every change is an audit row, and that one
-writer at a time does it.  Each public method is one transaction: it happened whole or not at all.
+Intent is written before it is performed, every change is an audit row, and there is one writer at a
+time.  Each public method is one transaction: it happened whole or not at all.
 Every method raises ``GPULeaseError`` ``store_unavailable`` (503) when the database cannot be used
 (disk full, locked, gone) and ``store_replaced`` (503) when it is another one, every writing one
 also ``store_fenced`` (503).
