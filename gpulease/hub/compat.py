@@ -1,7 +1,6 @@
 """What only JupyterHub 6 has, with what stands in for it on 5.
 
-Owns every difference between the versions that the rest of ``gpulease.hub`` would otherwise have
-to know.  Decides nothing else.
+Every difference between the versions that matters to ``gpulease.hub`` is handled here.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""By which names a GPU, or the way to one, is known on a cluster.
+"""Names by which a GPU, or the way to one, is known on a cluster.
 
-Owns the patterns: resource names, node labels and taints, variables, annotations, schedulers,
-runtime classes, host paths.  Decides nothing about a pod: ``gpulease.hub.guard`` does.  The
-patterns are RE2 (no look-around), for the admission policies use the very same.
+The patterns cover resource names, node labels and taints, variables, annotations, schedulers,
+runtime classes and host paths; ``gpulease.hub.guard`` applies them.  They are RE2 (no look-around),
+because the admission policies use the same patterns.
 """
 
 from __future__ import annotations

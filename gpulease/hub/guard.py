@@ -3,7 +3,7 @@
 A pure function over the pod as it is sent to the API server (plain dicts, Kubernetes' own names),
 so it sees what profiles, group overrides, hooks and extra configuration have made of it together.
 ``inspect`` says what is wrong, ``strip`` takes it out, ``shield`` sets what every container of a
-server needs.  It refuses to know KubeSpawner, and which hub or student this is.
+server needs.
 """
 
 from __future__ import annotations

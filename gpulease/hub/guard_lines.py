@@ -1,6 +1,6 @@
 """What stands in a pod's spec, in the words of ``guard_list``; and which of it is not on the list.
 
-Owns the walk over the table's rows.  Pure; it reads whatever has any shape, and raises nothing.
+Pure; it reads values of any shape, and raises nothing.
 """
 
 from __future__ import annotations

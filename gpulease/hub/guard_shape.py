@@ -1,6 +1,6 @@
 """How a manifest is walked: paths, places, and reading what may have any shape.
 
-Owns the words that the guard's parts share.  Refuses to know what a GPU is.
+The guard's parts share these helpers.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Adds to a hub's configuration without replacing what the site has set.
 
-Owns the three ways a setting can stand when we come: unset, begun with ``append``/``update``
-(traitlets keeps such values unfinished), or set as a whole.  Knows no setting by name.
+A setting can stand in three ways: unset, begun with ``append``/``update`` (traitlets keeps such
+values unfinished), or set as a whole.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """``gpulease doctor --hub``: what the guard would say to every server that the hub offers.
 
-Owns going through profiles, their options and group overrides, and building each pod as a spawn
-would, hooks included.  Starts nothing and asks no cluster.
+Each pod of the profiles, their options and group overrides is built as a spawn would build it,
+hooks included.  No server is started and no cluster is asked.
 """
 
 from __future__ import annotations

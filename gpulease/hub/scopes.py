@@ -1,7 +1,7 @@
 """The names of gpulease's scopes and roles, and the lists made of them.
 
-Owns which permission each party gets: the service, a person, an instructor, an admin and a notebook
-server.  Pure: knows neither the hub's configuration nor its database.
+The lists give each party its permissions: the service, a person, an instructor, an admin and a
+notebook server.  Pure.
 """
 
 from __future__ import annotations

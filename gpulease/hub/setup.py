@@ -1,7 +1,7 @@
 """``setup_gpulease(c, ...)``: one call in ``jupyterhub_config.py`` that wires everything.
 
-Owns which settings are touched.  It adds to what the site has set and never replaces it; what
-cannot stand together is refused with a sentence.
+It adds to the site's settings and never replaces them; settings that contradict each other are
+refused with a sentence.
 """
 
 from __future__ import annotations

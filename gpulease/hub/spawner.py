@@ -1,7 +1,7 @@
 """Makes any spawner start servers that can lease GPUs, and have none of their own.
 
-Owns the environment and the token scopes of such a server.  Refuses to know where servers run
-(that is the wrapped spawner's) and how leases work (that is the service's).
+It sets the environment and the token scopes of such a server; the wrapped spawner decides where
+servers run.
 """
 
 from __future__ import annotations

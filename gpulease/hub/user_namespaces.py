@@ -1,9 +1,9 @@
 """What a user's own namespace needs so that leases can run there: copies of what the hub's has.
 
-Owns which objects are copied (service account, network policies, role binding: those that bear our
-labels in the hub's namespace), in which order, and what an admin is told when that fails.  Refuses
-to make the namespace (KubeSpawner does) and to give rights: it copies bindings, and the API server
-lets the hub bind only what its own role names.
+Service account, network policies and role binding are copied: those that bear gpulease's labels in
+the hub's namespace.  An admin sees a message when that fails.  KubeSpawner makes the namespace.  No
+new rights arise: only bindings are copied, and the API server lets the hub bind only what its own
+role names.
 """
 
 from __future__ import annotations
