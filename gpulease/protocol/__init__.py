@@ -1,9 +1,9 @@
 """The words that gpulease's processes say to each other.
 
-Owns names, versions and JSON shapes of six conversations, so that both ends read one page:
+Names, versions and JSON shapes of six conversations, so that both ends read one page:
 
-* **REST** between anyone and the lease service (``LeaseView`` and the lists of it), and **events**:
-  ``api/events`` websocket, service to a page or to one notebook server (``service``);
+* **REST** between any client and the lease service (``LeaseView`` and the lists of it), and
+  **events**: ``api/events`` websocket, service to a page or to one notebook server (``service``);
 * **bus**: Unix socket of ``gpulease.lab``, notebook server to its kernels (``bus``);
 * **supervisor channel**: ``api/leases/{id}/supervisor`` websocket, lease supervisor to service
   (``supervisor``);
@@ -12,8 +12,8 @@ Owns names, versions and JSON shapes of six conversations, so that both ends rea
 
 What is checked (``agents``, ``asks``, ``reports``) is imported by its own name.
 
-Refuses to know who sends what when: that stands in the rooms that speak.  The seventh conversation,
-variables between home kernel and companion, belongs to ``gpulease.transfer``.
+The seventh conversation, variables between home kernel and companion, belongs to
+``gpulease.transfer``.
 Times are ISO 8601 strings in UTC with offset, durations are seconds, sizes are bytes.
 """
 

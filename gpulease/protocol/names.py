@@ -1,6 +1,6 @@
 """The names of gpulease's environment variables, and the version that its processes speak.
 
-Refuses to know who reads which: most come from the spawner or from a lease pod's manifest.
+Most of the variables come from the spawner or from a lease pod's manifest.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""REST and events: what anyone and the lease service say to each other.
+"""REST and events: messages between any client and the lease service.
 
-Owns the lease as everyone sees it: the bus passes the same views on to the kernels.
+The bus passes the same views of a lease on to the kernels.
 """
 
 from __future__ import annotations

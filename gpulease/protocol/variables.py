@@ -1,7 +1,7 @@
 """Which environment variables hold a secret, told by the words of their names.
 
 One rule for everything that copies an environment: into lease pods, into companions, along with a
-switch.  It knows nothing of who copies what.
+switch.
 """
 
 from __future__ import annotations
