@@ -1,7 +1,7 @@
 """What the simulated people do: they think, run GPU cells, wait, give up and close their notebooks.
 
-Owns when each of them acts, and what a grant, a reclaim and an end mean to them.  Refuses to know
-the planner: it asks for leases and closes servers through a port that the replay gives.
+A grant, a reclaim and an end change when each of them acts.  Leases are requested and servers
+closed through a port that the replay gives.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A trace of what really happened: leases as they were recorded, and when their GPUs were used.
 
-Owns what is read into a record: which leases are one session, what of a lease was use.  Pure; who
-asks the store passes its answers in.
+The module decides which leases form one session and which part of a lease was use.  Pure: the
+caller asks the store and passes its answers in.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What must hold at every step of every replay; a replay in which it does not is worth nothing.
 
-Owns the checks of the planner's promises from outside: they look at what was decided and at what
-is there, never at how the planner came to it.
+The planner's promises are checked from outside, by its decisions and the state that they lead to,
+never by how the planner came to them.
 """
 
 from __future__ import annotations

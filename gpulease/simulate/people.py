@@ -1,7 +1,7 @@
 """One simulated person: what they do next, and what they were given.
 
-Owns the order think, ask, wait, use, think again, leave, and that waiting moves all that follows.
-Refuses to know leases and the planner: the replay tells a person what happened.
+The order is think, ask, wait, use, think again, leave; a longer wait moves all that follows.  The
+replay tells a person what happened.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Invented traces: a course with labs and deadlines, a research group, and both.
 
-Owns the assumptions about people, seeded: the same seed gives the same trace.  Lengths of GPU work
+The assumptions about people are seeded: the same seed gives the same trace.  Lengths of GPU work
 follow the one-GPU events of Adobe's notebook trace of June 2021 (median 3 min, 75 % within 5, 95 %
 within 24; published at 60 s resolution with 3 min as its floor, so what is shorter is invented);
-time to think is heavy-tailed, a log-normal, for nothing better was published.
+time to think is heavy-tailed, a log-normal, because nothing better was published.
 """
 
 from __future__ import annotations
