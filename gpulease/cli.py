@@ -1,7 +1,7 @@
 """The ``gpulease`` command: parses arguments and hands over to the room that does the work.
 
-Owns names, help texts and exit statuses: 0 done, 1 failed, 2 the input was wrong.  Everything heavy
-is imported by the subcommand that needs it, so that the base install has a working command too.
+Exit statuses: 0 done, 1 failed, 2 the input was wrong.  Everything heavy is imported by the
+subcommand that needs it, so that the base install has a working command too.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The lease service's REST and events, for whoever holds a token: command line, scripts, tests.
+"""The lease service's REST and events, for any holder of a token: command line, scripts, tests.
 
-Owns requests, their errors as ``GPULeaseError``, and an events channel that comes back by itself
-and resumes.  Refuses to know what an answer means, and to put a token anywhere but in a header.
+Errors are raised as ``GPULeaseError``.  The events channel reconnects by itself and resumes.  A
+token is sent in a header only.
 """
 
 from __future__ import annotations

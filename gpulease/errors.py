@@ -1,8 +1,7 @@
 """The one exception that reaches people.
 
-Owns the shape of a refusal: a reason code, a sentence, the numbers behind it and what to do next,
-and its form on the wire (RFC 9457 problem details).  Knows nothing of HTTP servers, kernels or
-stores: they raise it or show it.  Everything else that goes wrong is a logged error with a
+A refusal has a reason code, a sentence, the numbers behind it and what to do next, and a form on
+the wire (RFC 9457 problem details).  Everything else that goes wrong is a logged error with a
 reference id, and reaches people as reason ``internal``.
 """
 

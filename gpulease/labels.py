@@ -1,8 +1,7 @@
 """The labels and annotations that gpulease writes and reads on Kubernetes objects.
 
-Owns their names and how a value becomes one that Kubernetes accepts.  Labels select and must be
-short and plain, so they hold *safe* forms; annotations describe and hold the exact text.  Refuses
-to know which object gets which: that is the spawner's and the lease pod's matter.
+Labels select and must be short and plain, so they hold *safe* forms; annotations describe and hold
+the exact text.  The spawner and the lease pod's manifest choose which object gets which.
 """
 
 from __future__ import annotations

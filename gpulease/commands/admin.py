@@ -1,8 +1,7 @@
 """``gpulease admin``: what an administrator does from a terminal.
 
-Owns the table that is printed and where address and token come from: the environment, else what
-``login`` kept (never the command line, which others on the machine can read).  What may be done is
-the service's word.
+Address and token come from the environment, else from what ``login`` kept (never from the command
+line, which others on the machine can read).  The service decides what may be done.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""``gpulease doctor``: whether an installation is as it should be, and what mends it.
+"""``gpulease doctor``: whether an installation is as it should be, and what fixes it.
 
-Owns the command line and what is looked at beside the API server: the hubs and the clock.  What is
-asked of the API server is ``providers.kubernetes.checkup``'s.
+The hubs and the clock are checked here, the API server in ``providers.kubernetes.checkup``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """``gpulease policy check``: what is wrong with a policy document, what it would change for whom.
 
-Owns what is printed.  Beside another document it compares alone; a running service says besides
-what would happen at once, to whom.
+Two documents are compared without a service; a running service also says what would happen at
+once, and to whom.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""``gpulease submit`` and ``gpulease runs``: whole notebooks that run without anybody.
+"""``gpulease submit`` and ``gpulease runs``: whole notebooks that run in the background.
 
-Owns what is printed.  Address and token come from where ``admin`` has them; in a notebook server's
-terminal both are there.
+Address and token come from where ``admin`` has them; a notebook server's terminal has both.
 """
 
 from __future__ import annotations

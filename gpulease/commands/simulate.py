@@ -1,7 +1,4 @@
-"""``gpulease simulate`` and ``gpulease policy whatif``: replays, as a table, JSON or a picture.
-
-Owns where traces, policies and devices come from on a command line, and what is printed.
-"""
+"""``gpulease simulate`` and ``gpulease policy whatif``: replays, as a table, JSON or a picture."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """``gpulease usage`` and ``gpulease projects``: what was used, and what is left.
 
-Owns the tables that are printed or written.  Whose use one may see is the service's word.
+The tables are printed or written to a file.  The service decides whose use a person may see.
 """
 
 from __future__ import annotations

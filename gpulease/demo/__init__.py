@@ -1,6 +1,6 @@
 """``gpulease demo``: a whole hub on this machine, and the check that it works.
 
-Owns the demo's people, policy, notebook and processes.  Everything else in it is the real thing:
+The people, policy and notebook are made for the demo.  Everything else in it is the real thing:
 JupyterHub, its proxy, the lease service, the students' servers.
 """
 

@@ -1,7 +1,7 @@
 """A person at a hub, as a program: log in, start a server, talk to the service.
 
-Owns the HTTP a browser would do (cookies, redirects of the single sign-on, XSRF tokens).  Knows
-nothing of what is checked with it; ``gpulease demo --check`` and the end-to-end tests drive it.
+It speaks HTTP as a browser would (cookies, redirects of the single sign-on, XSRF tokens).
+``gpulease demo --check`` and the end-to-end tests drive it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A notebook's websocket to its kernel, as a program.
 
-Owns Jupyter's messages as a front end sees them: it sends cells and collects what they show.
+It sends cells as a front end does, and collects what they show.
 """
 
 from __future__ import annotations

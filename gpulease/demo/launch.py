@@ -1,7 +1,7 @@
 """Starts a demo, tells what it does, and ends it.
 
-Owns the order of things (directory, ports, policy, hub, wait until everything answers) and what is
-printed; the parts themselves are the hub's.  Linux only.
+The order is directory, ports, policy, hub, wait until everything answers; the hub starts the parts
+themselves.  Linux only.
 """
 
 from __future__ import annotations

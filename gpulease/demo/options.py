@@ -1,7 +1,4 @@
-"""What a demo can be told, who its people are, and the time-outs of its first policy.
-
-Owns the demo's data; starts nothing.
-"""
+"""The demo's options, its people, and the time-outs of its first policy."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Starts a program so that it can be ended with everything it started.
 
-Owns how the demo's processes are found again: this process becomes their subreaper, so that
-whatever loses its parent becomes our child, sessions of its own or not.  Linux only.
+This process becomes the subreaper of the demo's processes: a process that loses its parent becomes
+our child, even in a session of its own.  Linux only.
 """
 
 from __future__ import annotations

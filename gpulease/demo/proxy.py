@@ -1,9 +1,9 @@
 """The demo's proxy: the Python ``configurable-http-proxy`` with four things put right.
 
-Owns what must differ for live pages and notebooks to work through it: its HTTP client serves more
-than ten requests at a time; a websocket's subprotocol reaches the browser (browsers close a socket
-whose subprotocol is not answered); what the server says first is not lost while the browser's side
-is still opening, and the browser learns when the server has closed; an error page brings no cookie.
+Live pages and notebooks need all four: its HTTP client serves more than ten requests at a time; a
+websocket's subprotocol reaches the browser (browsers close a socket whose subprotocol is not
+answered); what the server says first is not lost while the browser's side is still opening, and the
+browser learns when the server has closed; an error page brings no cookie.
 Runs as the hub's proxy command: ``python -m gpulease.demo.proxy ...`` with the arguments of
 ``configurable-http-proxy``.
 """
