@@ -1,7 +1,6 @@
 """Runs cells in a kernel started here, as a notebook does, and times what a person would see.
 
-Refuses to know what the cells do.  Kernels of a hub's servers are reached by
-``gpulease.demo.browse``.
+Kernels of a hub's servers are reached by ``gpulease.demo.browse``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Collects the seconds of each variant, round by round, and sums them up.
 
-Owns statistics, progress on stderr and the description of the machine.  Refuses to know what is
-measured.
+Progress is written to stderr; a report describes the machine.
 """
 
 from __future__ import annotations

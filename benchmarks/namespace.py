@@ -1,6 +1,6 @@
 """The notebook that the `cell` benchmark works in: what a student has after some hours.
 
-Owns its source text; `scale` shrinks the counts for a quick look (figures then say so).
+`scale` shrinks the counts for a quick look (figures then say so).
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""A whole hub to measure on: real JupyterHub, proxy, lease service and servers, as in the demo.
-
-Owns starting and ending it and what several benchmarks do there.  Refuses to know what is timed.
-"""
+"""A whole hub to measure on: real JupyterHub, proxy, lease service and servers, as in the demo."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Packs files of this machine into images that containerd imports: layers, config, manifest.
 
-It knows nothing of what is packed.  Layers are plain tar files, named by the hash of their bytes.
+Layers are plain tar files, named by the hash of their bytes.
 """
 
 import hashlib

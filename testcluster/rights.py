@@ -1,7 +1,7 @@
 """Shipped rights as data, who has them where, and a user with some of them for a test.
 
-Owns the reading of roles with their bindings, so that least privilege is proved of what really
-counts: a ClusterRole that only a RoleBinding names counts in that namespace alone.
+Roles are read with their bindings, so that least privilege is proved of what really counts: a
+ClusterRole that only a RoleBinding names counts in that namespace alone.
 """
 
 import copy

@@ -1,6 +1,6 @@
 """What a hostile or broken peer sends: messages cut, mixed up, repeated, swollen and bent.
 
-Owns the making of such bytes from messages that are right, by a seed that can be given again
+The bytes are made from messages that are right, by a seed that can be given again
 (``GPULEASE_FUZZ_SEED``).
 """
 

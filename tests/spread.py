@@ -1,8 +1,8 @@
 """How the suite is spread over the workers of ``make test``.
 
-Owns which tests stay together, because they share what is slow to start, and which go to a worker
-first, so that none is left alone with something long.  A unit is one module, except where it says
-otherwise here; its tests run in order on one worker.
+Tests that share what is slow to start stay together, and long ones go to a worker first, so that no
+worker is left alone with one at the end.  A unit is one module, except where it says otherwise
+here; its tests run in order on one worker.
 """
 
 from __future__ import annotations

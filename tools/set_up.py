@@ -2,7 +2,7 @@
 
 Runs under the system's Python before anything is installed, so it uses the standard library
 alone and keeps to syntax that an older Python can read, to be able to say that it is too old.
-It refuses to know what the environment is for: pyproject.toml's extras say that.
+The extras in pyproject.toml say what the environment contains.
 """
 
 import subprocess

@@ -1,7 +1,7 @@
 """What gpulease costs on Kubernetes: a real cluster, hub, service and agent, in one run.
 
 Its parts are modules with ``async def measure(cluster, *, rounds, scale)``, each of which starts a
-site of its own on the cluster and returns a report.  Owns the order of the parts.
+site of its own on the cluster and returns a report.
 Needs what the tests on a cluster need: root, the packages and the built programs.
 """
 

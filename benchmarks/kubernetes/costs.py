@@ -1,7 +1,4 @@
-"""What a stretch of a round cost: requests by the audit log, processor time by program.
-
-Owns the counting.  Refuses to know what ran.
-"""
+"""What a stretch of a round cost: requests by the audit log, processor time by program."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What a small change in a large value costs, and how soon a cell starts while much comes home.
+"""What a small change in a large value costs, and how soon a cell starts while much is copied back.
 
-Owns the rows that are no whole GiB on its way.  That 100,000 dicts of which one changed are read is
-a row of `cell`.
+These are the rows that do not copy a whole GiB.  Reading 100,000 dicts of which one changed is a
+row of `cell`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""One GiB of each kind to the companion and home again, beside a bare socket of its bytes.
+"""One GiB of each kind to the companion and back, beside a bare socket of its bytes.
 
-Owns the pairs, their ratios and the peaks of memory.  The socket's receiver writes into memory that
-was taken for it, of the same kind as an array of numpy has: what it costs to touch it first belongs
-to both.  The host of a virtual machine may take back what lies free there for a second, and then
-1 GiB costs 2.5 s to touch that had cost 0.13 s: so as much is touched just before each, and each of
+Each pair gives a ratio and a peak of memory.  The socket's receiver writes into memory that was
+taken for it, of the same kind as an array of numpy has: the cost of touching it first belongs to
+both.  The host of a virtual machine may take back free memory within a second, and then 1 GiB costs
+2.5 s to touch that had cost 0.13 s.  So the same amount is touched just before each, and each of
 ours has a socket before it and one after it, and is compared with the faster one.
 """
 

@@ -1,6 +1,6 @@
 """Who holds which device by the kubelet's own books, read from its PodResources socket.
 
-Owns the reading of its `List` by the node agent's own client.  Refuses to judge (`invariants`).
+The node agent's own client reads its `List`; `invariants` judges it.
 """
 
 import time

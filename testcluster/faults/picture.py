@@ -1,8 +1,8 @@
 """One picture of a site: what the cluster, the store, the kubelet and the node's processes show.
 
-Owns the reading of all of them, each from its source: pods from the API server, leases from the
-store's file, who has which card from the processes that run and from the kubelet's books
-(`accounting`).  Refuses to judge (`invariants`).
+Each is read from its source: pods from the API server, leases from the store's file, who has which
+card from the processes that run and from the kubelet's books (`accounting`).  `invariants` judges
+the picture.
 """
 
 import json

@@ -1,7 +1,7 @@
 """Speaks for the companions of all lease pods, each by a websocket of its own.
 
-Owns what a supervisor says and when: hello with the pod's own token, a second's sample each second
-in batches, an answer to each key and drain, goodbye at the end; after a loss it comes back.
+A supervisor says hello with the pod's own token, sends a sample for each second in batches, answers
+each key and drain, and says goodbye at the end; after a loss it reconnects.
 """
 
 import asyncio

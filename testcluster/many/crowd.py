@@ -1,6 +1,6 @@
 """A whole crowd on the cluster: kwok's nodes and servers, the service, and who speaks for the rest.
 
-Owns the order in which they start and end, and the waits that every use of a crowd needs.
+They start and end in a fixed order, with the waits that every use of a crowd needs.
 """
 
 import asyncio

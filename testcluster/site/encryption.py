@@ -1,8 +1,8 @@
 """A site whose hub, proxy and servers prove themselves to each other by certificates.
 
-Owns what an admin does for `internal_ssl` beside the hub's one setting: names that the cluster's
-DNS knows, certificates before the first start, a pair for the lease service.  The hub makes and
-checks the certificates of servers itself.
+`internal_ssl` needs more than the hub's one setting: names that the cluster's DNS knows,
+certificates before the first start, a pair for the lease service.  The hub makes and checks the
+certificates of servers itself.
 """
 
 import os

@@ -1,8 +1,8 @@
-"""The demo's proxy with the options by which a hub with `internal_ssl` tells it its certificates.
+"""The demo's proxy with the options by which a hub with `internal_ssl` passes its certificates.
 
-Owns TLS at its two ends: the hub that sets routes must show a certificate, and so does the proxy to
-hub and servers, whose names it checks.  The Python ``configurable-http-proxy`` knows these options
-and refuses them.
+TLS is checked at both ends: the hub that sets routes must show a certificate, and so does the proxy
+to hub and servers, whose names it checks.  The Python ``configurable-http-proxy`` knows these
+options and refuses them.
 """
 
 import argparse

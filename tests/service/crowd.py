@@ -1,7 +1,7 @@
 """A class that begins: many people ask at once, and every page of theirs watches.
 
-Owns the people, their hub and what they count; the service runs in a process of its own, so that
-its memory and its work are its own (``python -m tests.service.crowd FOLDER HUB OPTIONS``).
+The service runs in a process of its own, so that its memory and its work are its own
+(``python -m tests.service.crowd FOLDER HUB OPTIONS``).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Each promise of the shares is held by a rule: where that is broken, the promise's test fails.
 
-Owns the broken rules.  Refuses to say what is promised: that stands with the tests themselves.
+The broken rules are here; the promises stand with the tests themselves.
 """
 
 from collections import Counter
