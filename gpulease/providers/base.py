@@ -2,7 +2,7 @@
 
 ``Provider`` is what every place does.  ``ServerStarted`` comes to it where the notebook server
 starts the companion (this machine), ``AgentReports`` where agents on the nodes tell of the devices
-(a cluster).  None of them decides: they do what they are told and show what they see.
+(a cluster).  None of them decides: they do what the caller asks and show what they see.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class SupervisorLink(Protocol):
         """Called by ``stop``; false when no supervisor is connected."""
 
     def cut(self, lease_id: str) -> None:
-        """Called by ``stop`` when a supervisor goes on though it was told to end."""
+        """Called by ``stop`` when a supervisor keeps running after a request to end."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class ServerStarted(Protocol):
     """A place whose companions are started by the notebook servers themselves."""
 
     def grant(self, lease: Lease) -> GrantView | None:
-        """Called when the server is told of its lease; ``None`` when there is nothing to tell."""
+        """Called when the server is notified of its lease; ``None`` when nothing is to be sent."""
 
     def report(self, report: SupervisorReport) -> None:
         """Called when the lease's own server reports on a supervisor that it started."""

@@ -58,7 +58,7 @@ class Gathering:
         return since >= usual or (self._changed and since >= CALM)
 
     def take(self, now: float) -> list[AgentSecond]:
-        """Return the seconds gathered, and begin anew."""
+        """Return the seconds gathered, and start again."""
         found, self._seconds = self._seconds, []
         self._last, self._changed = now, False
         return found

@@ -5,7 +5,7 @@ companion: it publishes a grant, and the student's own server starts the process
 student's own account.  What runs is found again from ``/proc``, from the server's reports and from
 the supervisor channel, so a restarted service loses nothing; a supervisor's token is derived
 (HMAC-SHA256 over lease and attempt with the service's secret), not stored.  What is left of a
-lease that the service cannot end keeps its device out of service, and an admin is told.
+lease that the service cannot end keeps its device out of service, and an admin is notified.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class LocalProvider:
         await asyncio.to_thread(self._probe.close)
 
     async def inventory(self) -> Sequence[GPUInfo]:
-        """Read the devices anew."""
+        """Read the devices again."""
         infos = await asyncio.to_thread(self._probe.inventory)
         self._infos = {info.uuid: info for info in infos}
         return infos

@@ -52,7 +52,7 @@ WORKLOADS = Resource("workloads", "kueue.x-k8s.io", "v1beta1")
 
 @dataclass(frozen=True)
 class Listing:
-    """All objects that matched, and the version from which a watch goes on."""
+    """All objects that matched, and the version from which a watch continues."""
 
     items: list[Manifest]
     version: str
@@ -71,7 +71,7 @@ class WatchEvent:
 
     @property
     def version(self) -> str:
-        """Return the version from which a watch goes on after this message."""
+        """Return the version from which a watch continues after this message."""
         return str(self.object.get("metadata", {}).get("resourceVersion", ""))
 
 
@@ -111,7 +111,7 @@ class ConflictError(ClientError):
 
 
 class GoneError(ClientError):
-    """410: the version asked for is too old; list anew."""
+    """410: the version asked for is too old; list again."""
 
 
 class ForbiddenError(ClientError):
@@ -173,7 +173,7 @@ class KubernetesAPI(Protocol):
 
         Raises:
             NotFoundError: the cluster does not serve this collection.
-            GoneError: the list took so long that its version went away; begin anew.
+            GoneError: the list took so long that its version went away; start again.
         """
 
     def watch(

@@ -292,7 +292,7 @@ class OfficialClient:
         body: Manifest | None,
         limit: aiohttp.ClientTimeout,
     ) -> aiohttp.ClientResponse:
-        """Send once; when the token was too old, read the configuration anew and send again."""
+        """Send once; when the token was too old, read the configuration again and resend."""
         response = await self._send_once(method, path, query, body, limit)
         if response.status != 401:
             return response

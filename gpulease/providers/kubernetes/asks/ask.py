@@ -64,7 +64,7 @@ def pod_fields(gpu_class: GPUClass, count: int, owner: str = "") -> PodFields:
     ``owner`` is that of its claim's template, as ``claims.template_name`` has it.
 
     Raises:
-        GPULeaseError: ``bad_count``: so many cannot be had in one pod of this kind.
+        GPULeaseError: ``bad_count``: one pod of this kind cannot have this number.
     """
     ask = ask_of(gpu_class)
     if gpu_class.parts:
@@ -93,7 +93,7 @@ def pod_fields(gpu_class: GPUClass, count: int, owner: str = "") -> PodFields:
 
 
 def _part(gpu_class: GPUClass, ask: PodAsk, parts: int) -> PodAsk:
-    """Return the ask for so many parts of one card.
+    """Return the ask for a number of parts of one card.
 
     Raises:
         GPULeaseError: ``bad_count``: nothing would keep to them.

@@ -102,7 +102,7 @@ class Placement:
 
 
 class Inventories:
-    """What the nodes offer, made anew only for nodes that changed."""
+    """What the nodes offer, recomputed only for nodes that changed."""
 
     def __init__(self) -> None:
         self._classes: tuple[GPUClass, ...] = ()
@@ -150,7 +150,7 @@ def _offered(
 
 
 class Placing:
-    """Where every slot's occupant is, worked out anew only for nodes on which something changed."""
+    """Where every slot's occupant is, recomputed only for nodes on which something changed."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, str], tuple[object, _Filling, list[Device]]] = {}
@@ -303,7 +303,7 @@ class _Filling:
         self._take(use, tuple(sorted(free[: use.count], key=self._names.index)))
 
     def _of_one_card(self, free: Sequence[str], count: int) -> list[str]:
-        """Return free slots, those of the fullest card first that has room for so many."""
+        """Return free slots, those of the fullest card that has enough room first."""
         loose = (name for name in free if name not in self._waiting)
         room = Counter(self._inventory.card(name) for name in loose)
         return sorted(
