@@ -70,7 +70,7 @@ def answer(ask: Ask, snapshot: Snapshot, lease_id: str, ticket: tuple[datetime, 
 
 
 def check(ask: Ask, snapshot: Snapshot) -> None:
-    """Refuse what could not be asked for now, for whoever will ask later.
+    """Refuse what could not be asked for now, for a request that will be made later.
 
     Raises:
         GPULeaseError: ``unknown_class``, ``unknown_project``, ``class_not_allowed``, ``bad_count``,
@@ -320,7 +320,7 @@ def _goes_on(lease: Lease, snapshot: Snapshot) -> bool:
 
 
 def _can_be_called_back(lease: Lease, snapshot: Snapshot) -> bool:
-    """Under pressure a drain goes on: somebody was told that this GPU is for them."""
+    """Under pressure a drain continues: this GPU is already promised to somebody."""
     if lease.end_reason_wanted not in REVOCABLE:
         return False
     pool = queue.pool_of(snapshot, lease)

@@ -184,7 +184,7 @@ class Pool(Section):
 
     ``spare`` is how many of them no reservation may take.  ``paused``: nothing of it is granted;
     what runs goes on.  ``elastic``: how it grows; ``None`` where its devices are what is there.
-    ``parts``: into so many parts each card is divided, each of them a device; 0 is not at all.
+    ``parts``: number of parts of each card, each of them a device; 0 if it is not divided.
     """
 
     name: Hidden
@@ -264,7 +264,7 @@ class Device:
     ``lost`` is neither free nor used: nobody knows what runs on it.
     ``occupied_by`` names the lease whose processes still live there, or ``"foreign"``.
     ``node`` names the machine: a request for several devices is granted devices of one node.
-    ``leaving``: the node takes nothing new and is about to go; whoever is there is warned.
+    ``leaving``: the node takes nothing new and is about to go; its leases are warned.
     ``serves``: the classes of its pool that it can serve, ``None`` for all of them.
     ``compute`` is its CUDA capability, ``ecc`` whether its memory corrects errors; ``None`` is
     not known.  ``warm`` names the class of which a pod stands ready on it: it is free all the same.

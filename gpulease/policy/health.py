@@ -294,7 +294,7 @@ def _last_seen(snapshot: Snapshot, lease: Lease) -> datetime | None:
 
 
 def device_trouble(snapshot: Snapshot, lease: Lease) -> str:
-    """Return ``device_unhealthy`` or ``device_lost`` when the lease cannot go on, else ``""``.
+    """Return ``device_unhealthy`` or ``device_lost`` when the lease cannot continue, else ``""``.
 
     A device marked ``lost`` may come back: its lease goes on.  One that the provider no longer
     lists at all does not.
@@ -339,7 +339,7 @@ def adding_max(snapshot: Snapshot, lease: Lease) -> float:
 
 
 def _broken(snapshot: Snapshot, lease: Lease) -> str:
-    """Return why a start cannot go on with its devices, else ``""``."""
+    """Return why a start cannot continue with its devices, else ``""``."""
     if not snapshot.capacity_known:
         return ""
     known = known_devices(snapshot)

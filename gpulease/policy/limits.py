@@ -109,7 +109,7 @@ class Limits:
         return gpu_class.pool if gpu_class is not None else ""
 
     def within(self, request: Lease) -> Lease:
-        """Return a request with as many devices as its limits have room for, if it allows fewer."""
+        """Return a request with the devices that its limits have room for, if it allows fewer."""
         if not (request.min_count and (self._shared or self.bounds)) or request.kept:
             return request
         rooms = self._rooms(request) if self._shared else ()

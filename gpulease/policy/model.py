@@ -139,7 +139,7 @@ class PolicyDocument(Limits):
 
 
 class Wish(NamedTuple):
-    """What devices a request asks for, whoever asks."""
+    """What devices a request asks for."""
 
     gpu_class: str
     needs: str
@@ -272,7 +272,7 @@ class Lease:
         )
 
     def giving_up(self, wanted: int) -> int:
-        """Return the fewest devices, but so many, that it can give up and go on; 0 for none."""
+        """Return the fewest devices, at least ``wanted``, that it can give up, or 0."""
         left = self.fit(len(self.devices) - wanted) if 0 < wanted <= self.spares else 0
         return len(self.devices) - left if left else 0
 
@@ -351,7 +351,7 @@ class Bound:
     takes: Mapping[tuple[str, str], Mapping[int, Decimal]]
 
     def taken(self, lease: Lease, number: int) -> Decimal:
-        """Return how much a request takes with so many devices."""
+        """Return how much a request takes with this number of devices."""
         return self.takes[lease.id, lease.gpu_class].get(number, Decimal(0))
 
 

@@ -399,7 +399,7 @@ def _draining(snapshot: Snapshot, lease: Lease, nominee: str | None) -> Action |
 
 
 def _reshaped(snapshot: Snapshot, lease: Lease) -> Action | None:
-    """Let a lease go on as what it becomes, if it has any time left."""
+    """Let a lease continue as what it becomes, if it has any time left."""
     if lease.becomes is None or lease.is_over(snapshot.now):
         return None
     return Reshape(lease.id, "reshaped")

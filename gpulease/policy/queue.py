@@ -72,7 +72,7 @@ def with_new(snapshot: Snapshot, request: Lease) -> Snapshot:
     """Return a snapshot in which one more request waits.
 
     Of hundreds that are made one after the other each needs to know those before it: what is known
-    of thousands is not worked out anew.
+    of thousands is not computed again.
     """
     more = replace(snapshot, leases=(*snapshot.leases, request))
     line, user = list(waiting(snapshot)), request.user

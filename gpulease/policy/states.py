@@ -88,7 +88,7 @@ class ClickRuns(StrEnum):
 
 @dataclass(frozen=True)
 class Shape:
-    """What a lease becomes once its variables are home: so many devices of a class.
+    """What a lease becomes once its variables are copied back: a number of devices of a class.
 
     ``devices``: those that it keeps of its own, and free ones that are held for it.
     """

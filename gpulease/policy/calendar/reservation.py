@@ -130,7 +130,7 @@ class Reservation:
         extra_time: person -> seconds after the end of a window.
         lead: from so long before a window on its GPUs are kept free; ``None`` is the site's.
         grace: so long after the start seats that nobody claimed are lent; ``None`` is the site's.
-        contact: addresses that are told what happens to it.
+        contact: addresses that are notified of what happens to it.
         occurrences: its windows as they were expanded last.
         closed: the times that a closure left out then, on the wall clock, each with its title.
     """

@@ -1,1 +1,1 @@
-"""What a person is told: why a lease is as it is, and when a request may start."""
+"""What a person sees: why a lease is as it is, and when a request may start."""

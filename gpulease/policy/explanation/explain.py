@@ -256,7 +256,7 @@ _NAMED = 3
 
 
 def _left_behind(lease: Lease) -> list[Text]:
-    """Say what the last drain did not bring home, and where it is."""
+    """Say what the last drain did not copy back, and where it is."""
     names = _named(lease)
     if lease.state is LeaseState.ACTIVE and names:
         known = lease.reason in NOT_HOME

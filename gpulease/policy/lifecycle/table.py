@@ -1,8 +1,8 @@
 """The one table of a lease's life: which state may follow which, and for which reasons.
 
 A lease that runs although the store does not know it is adopted: the store was restored from a
-backup.  Such a lease goes on for an hour at least, so that a restored backup does not end a class's
-work, and an admin is told.  Pure.
+backup.  Such a lease lasts for an hour at least, so that a restored backup does not end a class's
+work, and an admin is notified.  Pure.
 """
 
 from __future__ import annotations
@@ -221,7 +221,7 @@ def back(lease: Lease, reason: str, now: datetime) -> Lease:
 
 
 def drain(lease: Lease, action: model.Drain, now: datetime) -> Lease:
-    """Return the lease as it drains; what an earlier drain could not bring home is kept in mind."""
+    """Return the lease as it drains; what an earlier drain could not copy back is remembered."""
     draining = move(lease, LeaseState.DRAINING, action.reason, now)
     return replace(
         draining,
@@ -321,7 +321,7 @@ def adopted(seen: Observed, known: Lease | None, now: datetime) -> Lease | None:
 
 
 def adoption_alert(lease: Lease) -> Alert:
-    """Return what an admin is told of an adopted lease."""
+    """Return the message to the admin about an adopted lease."""
     return Alert(
         lease.id,
         "adopted",

@@ -241,7 +241,7 @@ NOT_KEEPABLE = frozenset(
 def time_outs_of(policy: PolicyDocument, lease: Lease) -> TimeOuts:
     """Return the time-outs that govern a lease now: its class's, else the document's.
 
-    A lease whose class was taken out of the policy goes on under the document's own.
+    A lease whose class was taken out of the policy continues under the document's own.
     """
     gpu_class = policy.by_name.get(lease.gpu_class)
     return policy.time_outs if gpu_class is None else gpu_class.time_outs
@@ -340,8 +340,8 @@ def give_back(
 ) -> Lease:
     """The holder gives the lease back or withdraws the request; a repeat changes nothing.
 
-    Without ``force`` nothing is lost by it: a lease whose variables cannot all come home becomes
-    active again, and one with running ``cells`` (how many) is refused.
+    Without ``force`` nothing is lost by it: if not all variables can be copied back, the lease
+    becomes active again, and one with running ``cells`` (how many) is refused.
 
     Raises:
         GPULeaseError: ``cell_running``.
@@ -369,9 +369,9 @@ def give_back(
 def reshape(
     lease: Lease, shape: model.Shape, now: datetime, time_outs: TimeOuts, *, cells: int = 0
 ) -> Lease:
-    """The holder lets the lease become another shape: it is drained, and goes on as that.
+    """The holder lets the lease become another shape: it is drained, and continues as that.
 
-    Nothing is lost by it: one whose variables cannot all come home stays as it is.
+    Nothing is lost by it: one whose variables cannot all be copied back stays as it is.
 
     Raises:
         GPULeaseError: ``not_possible_now``, ``cell_running``.
@@ -405,7 +405,7 @@ def server_gone(lease: Lease, now: datetime) -> Lease:
 
 
 def left_behind(lease: Lease, blockers: tuple[tuple[str, str], ...], parked: int) -> Lease:
-    """Note what the drain did not bring home: part of the change that ends or resumes it."""
+    """Note what the drain did not copy back: part of the change that ends or resumes it."""
     return replace(lease, blockers=blockers, parked=parked)
 
 

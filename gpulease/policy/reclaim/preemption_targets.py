@@ -4,7 +4,7 @@ Requests that lack a device are paired with leases that leave or could leave, in
 leaves anyway, what is idle, what is held over quota (``over_quota``).
 
 Nothing is reclaimed on the word of a broken monitoring.  Its signs are that many leases turn idle
-at once, that nothing is heard, or that others take what was granted; an admin is told of them.
+at once, that nothing is heard, or that others take what was granted; an admin is notified.
 """
 
 from __future__ import annotations
@@ -264,7 +264,7 @@ TAKEN_HOLD = 900.0
 
 @dataclass(frozen=True)
 class Doubts:
-    """What keeps a plan from reclaiming, and what an admin is told of it."""
+    """What keeps a plan from reclaiming, and the message to the admin about it."""
 
     alerts: tuple[Alert, ...]
     reclaims_at_all: bool

@@ -100,7 +100,7 @@ def check(
 def _newly_closed(
     wanted: Reservation, before: Reservation | None, ahead: Sequence[Window]
 ) -> tuple[datetime, str] | None:
-    """Return the closure that a person has to hear of: of a series the rest is still there, but
+    """Return the closure that a person is notified of: of a series the rest is still there, but
     what has no other window, or was just moved to a closed day, would be gone without a word.
     """
     moved_before = {each.start for each in before.calendar.changed} if before is not None else set()

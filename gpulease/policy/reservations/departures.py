@@ -46,7 +46,7 @@ AHEAD = timedelta(hours=1)
 class Departure:
     """When a lease must go, and for which window: the one that needs it, or its own.
 
-    ``gives``: so many of its devices are enough, and it goes on with the rest; 0 is all of them.
+    ``gives``: number of devices that it gives; it keeps running on the rest; 0 is all of them.
     """
 
     reason: str
@@ -192,7 +192,7 @@ def _gone(lease: Lease, chosen: Mapping[str, Departure]) -> bool:
 
 
 def _in_order(snapshot: Snapshot, leases: Iterable[Lease], now_seats: Seating) -> list[Lease]:
-    """Borrowers before seats that are over; who was told already, most idle, then youngest."""
+    """Borrowers before seats that are over; already notified, most idle, then youngest."""
 
     def rank(lease: Lease) -> tuple[bool, bool, float, float, object]:
         evidence = snapshot.evidence.get(lease.id)

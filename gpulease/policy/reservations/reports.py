@@ -1,4 +1,4 @@
-"""What people are told of reservations: changes, labs that will be short of seats, who came."""
+"""Messages to people about reservations: changes, labs that will be short of seats, who came."""
 
 from __future__ import annotations
 
