@@ -1,4 +1,4 @@
-"""What people are told: mail and webhooks, and messages to the members of a group.
+"""Messages to people: mail and webhooks, and messages to the members of a group.
 
 A notice that cannot be sent is tried again, and is not lost without a word.  What is worth a notice
 is decided elsewhere.  Messages of instructors and admins are shown until they expire; they are few
@@ -48,7 +48,7 @@ _PORTS = {"smtp": 25, "smtps": 465}
 
 @dataclass(frozen=True)
 class Notice:
-    """What somebody is told.
+    """A message to somebody.
 
     ``kind`` is one of ``SUBJECTS``; ``to`` are e-mail addresses.
     """
@@ -105,7 +105,7 @@ class Mail:
         return [replace(notice, to=(each,)) for each in dict.fromkeys(notice.to)]
 
     async def send(self, notice: Notice) -> None:
-        """Send it to everybody who is to be told."""
+        """Send it to everybody who must be notified."""
         if notice.to:
             await asyncio.to_thread(self._deliver, notice)
 

@@ -1,4 +1,4 @@
-"""What readers of events and metrics are told: each change as it is recorded, and each plan."""
+"""What readers of events and metrics receive: each change as it is recorded, and each plan."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ _SHARE = 0.2
 
 
 class Retention:
-    """Looks once a minute, and goes on while something is left."""
+    """Looks once a minute, and continues while something is left."""
 
     def __init__(
         self,

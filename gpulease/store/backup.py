@@ -188,7 +188,7 @@ def _insert(
 
 
 def _count_on(connection: sa.Connection, tables: sa.MetaData) -> None:
-    """Let PostgreSQL go on counting after the ids that were restored."""
+    """Let PostgreSQL continue counting after the ids that were restored."""
     if connection.dialect.name != "postgresql":
         return
     for table in tables.sorted_tables:

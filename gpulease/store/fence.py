@@ -3,7 +3,7 @@
 The fence has two halves: a lock that dies with its process (so that after ``kill -9`` the next one
 takes over at once), and an epoch that every write checks (so that a writer who lost the lock
 unnoticed cannot write any more).  A database that was deleted, replaced or restored under a running
-service looks healthy and knows nothing of what is granted now.  So the writer compares before each
+service looks healthy but lacks what is granted now.  So the writer compares before each
 transaction: the file itself (SQLite), the installation's name, the epoch, and a number that counts
 the write transactions.  A backup has fewer of them, wherever it comes from.
 """

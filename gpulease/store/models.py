@@ -159,7 +159,7 @@ class ReservationRow(Base):
 
 
 class ReservationEventRow(Base):
-    """What happened to a reservation, and what its people were told."""
+    """What happened to a reservation, and which messages its people got."""
 
     __tablename__ = "reservation_events"
     __table_args__ = (

@@ -17,7 +17,7 @@ from gpulease.store.models import ReservationEventRow, ReservationRow
 
 @dataclass(frozen=True)
 class ReservationEvent:
-    """What happened to a reservation: who did it, or who was told what."""
+    """What happened to a reservation: who did it, or who was notified of what."""
 
     reservation_id: str
     at: datetime

@@ -168,7 +168,7 @@ class Decider:
         return self._with_left(lease, after)
 
     def _with_left(self, before: Lease, after: Lease) -> Lease:
-        """Add what a drain that is over did not bring home; once answered, it is in the record."""
+        """Add what a drain that is over did not copy back; once answered, it is in the record."""
         if before.state is not LeaseState.DRAINING:
             return after
         blockers, parked = self._links.left_behind(before.id)

@@ -96,7 +96,7 @@ class Ledger:
     async def record(
         self, changes: Sequence[Change], now: datetime, plan: bytes | None = None
     ) -> None:
-        """Store changes, all or none; then they are true, and whoever listens is told.
+        """Store changes, all or none; then they are true, and listeners are notified.
 
         ``plan``: the one that they are of, to be kept with them.
 
@@ -139,7 +139,7 @@ class Ledger:
             del self._of[lease.user]
 
     def all(self) -> tuple[Lease, ...]:
-        """Return all leases of the picture; made anew only when one of them changed."""
+        """Return all leases of the picture; rebuilt only when one of them changed."""
         if self._known is None:
             self._known = tuple(self.leases.values())
             self._live = tuple(self._going.values())

@@ -81,7 +81,7 @@ class WorkQueue:
                 self._want(lease.id)
 
     async def settled(self) -> None:
-        """Return once each present key was tried; failing ones go on by themselves."""
+        """Return once each present key was tried; failing ones are retried by themselves."""
         await asyncio.gather(*(work.tried.wait() for work in self._work.values()))
 
     def alerts(self) -> list[Alert]:

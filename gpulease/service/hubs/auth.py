@@ -1,6 +1,6 @@
 """Who is asking: from the hub's model of a token to what that token may do here.
 
-Three facts shape how scopes are read: the hub's own check knows nothing of filters on custom
+Three facts shape how scopes are read: the hub's own check ignores filters on custom
 scopes, tokens for servers that do not exist can be minted, and shared servers put foreign names
 into a token.  So a server's name counts only under all four conditions of ``named_server`` and
 ``prove_server``.

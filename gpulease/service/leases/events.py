@@ -1,8 +1,8 @@
 """Live events: what changed, numbered, for pages and for notebook servers.
 
 A resume id that is too old, or of an earlier service, gets the whole snapshot: a reconnect is
-always complete.  A server's own channel is told of everything at once; a page, which may show
-hundreds of leases, is told at once of all but figures that only move.
+always complete.  A server's own channel gets everything at once; a page, which may show
+hundreds of leases, gets at once all but figures that only move.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Sink(Protocol):
     """Where a reader's messages go."""
 
     def send(self, message: dict[str, Any]) -> None:
-        """Queue one message, which nobody changes: others may be told the same.
+        """Queue one message, which nobody changes: others may get the same.
 
         A reader that does not keep up is dropped by the sink.
         """
@@ -138,7 +138,7 @@ class Events:
         self._tell_messages(reader)
 
     def tell_all(self, reader: EventReader) -> None:
-        """Tell one reader everything anew."""
+        """Send one reader everything again."""
         reader.sink.send(self._snapshot(reader))
 
     def tell_messages(self) -> None:
@@ -234,7 +234,7 @@ class Events:
             reader.sink.send(self._told(self._view(reader, shown)))
 
     def _told(self, view: LeaseView) -> dict[str, Any]:
-        """Return the message of a view: one for all who are told the same, so written once."""
+        """Return the message of a view: one for all who get the same, so written once."""
         if self._said is None or self._said[0] is not view or self._said[1]["id"] != self._id:
             told = {**_now(), "type": "lease", "id": self._id, "lease": view}
             self._said = view, told

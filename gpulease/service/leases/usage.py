@@ -1,4 +1,4 @@
-"""What was charged, kept at hand for each plan, and its sums for whoever looks at them.
+"""What was charged, cached for each plan, and its sums for readers.
 
 Two running sums follow the store: use that decays, and what is spent of each budget's present
 period.  The time of pods that stood ready is charged to nobody; its sums of each day (UTC) are kept
@@ -105,13 +105,13 @@ class UsageSums:
                 log.warning("the use could not be read: %s", error.sentence)
 
     async def follow(self) -> None:
-        """Read anew where a period is over or the policy has other projects."""
+        """Read again where a period is over or the policy has other projects."""
         now, projects = self._clock(), self._policy().projects
         if self._accounts.is_over(now) or projects is not self._accounts.projects:
             await self.load()
 
     def tell_of(self, snapshot: Snapshot, spent: Callable[[Snapshot, str], float]) -> None:
-        """Note the budgets of which most is spent, to be told of once in a period."""
+        """Note the budgets of which most is spent, to notify of once in a period."""
         for project in snapshot.policy.projects.leaves:
             budget = project.budget
             period = budget.period(snapshot.now) if budget is not None else None

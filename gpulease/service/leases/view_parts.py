@@ -261,7 +261,7 @@ def _serving(gpu_class: GPUClass, kinds: _Kinds) -> int:
 
 
 def _to_the_minute(at: datetime | None) -> str | None:
-    """Return an estimate in whole minutes, rounded up, so that its wavering tells nobody anew."""
+    """Return an estimate in whole minutes, rounded up, so that small changes send nothing."""
     if at is None:
         return None
     whole = at.replace(second=0, microsecond=0)

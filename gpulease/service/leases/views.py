@@ -202,7 +202,7 @@ class _Made:
 
 
 class Views:
-    """Makes views from the loop's newest snapshot, anew only for leases that something happened to.
+    """Makes views from the loop's newest snapshot; rebuilds only those of leases that changed.
 
     What a round costs is so in step with what changed, not with what there is.
     """

@@ -132,7 +132,7 @@ class Checks:
         return Checked(whole, found, short=short, notes=tuple(notes_of(whole, found, roster)))
 
     async def fits(self, whole: Reservation, others: Iterable[Reservation], known: Known) -> bool:
-        """Tell whether a reservation could be made anew, with the windows that it has."""
+        """Tell whether a reservation could be made again, with the windows that it has."""
         others, pools, now = list(others), self.firm(), self._snapshot().now
         try:
             await self._workers.thread(

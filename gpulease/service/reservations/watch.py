@@ -1,6 +1,6 @@
 """Looks after reservations that are made: what closures take away, and labs that will be short.
 
-Those whom it concerns are told of everything once.
+The people concerned are notified of everything once.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ class ReservationWatch:
 
     async def expand_again(self) -> None:
         """Expand every reservation anew where closures changed, and once after a start: the zone
-        database may be another.  Windows that have begun stay; people are told what changed.
+        database may be another.  Windows that have begun stay; people are notified of changes.
         """
         closures = self._policy().reservations.closures
         if closures == self._expanded_with:

@@ -1,1 +1,1 @@
-"""What the service can be told, and the plain values that come of it."""
+"""The service's options, and the plain values that come of it."""

@@ -1,4 +1,4 @@
-"""What the lease service can be told: its options, and the plain values that come of them."""
+"""The lease service's options, and the plain values that come of them."""
 
 from __future__ import annotations
 

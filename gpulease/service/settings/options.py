@@ -1,4 +1,4 @@
-"""Everything that a service is told, as plain values, and what it makes of them by itself.
+"""A service's options, as plain values, and what it makes of them by itself.
 
 It makes its own secret: credentials of local leases and browsers' cookies are derived from it.
 The secret stands in a file of its own, not in the database: a reader of a backup or of the tables
@@ -221,7 +221,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Options:
-    """Everything the service is told; ``settings`` says what each means."""
+    """The service's options; ``settings`` says what each means."""
 
     host: str
     port: int

@@ -98,7 +98,7 @@ class Members:
         )
 
     def nodes(self, lease: Lease) -> ToSupervisor:
-        """Return what the first one is told once all are there."""
+        """Return the message to the first one once all are there."""
         members = self._groups[lease.id].members
         return {"type": "nodes", "nodes": [members[rank].where for rank in range(1, lease.nodes)]}
 

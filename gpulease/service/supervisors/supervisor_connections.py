@@ -247,7 +247,7 @@ class SupervisorConnections:
         )
 
     def left_behind(self, lease_id: str) -> tuple[tuple[tuple[str, str], ...], int]:
-        """Return what the last drain did not bring home, and how many values it parked."""
+        """Return what the last drain did not copy back, and how many values it parked."""
         line = self._lines.get(lease_id)
         return (line.blockers, line.parked) if line is not None else ((), 0)
 
@@ -286,7 +286,7 @@ class SupervisorConnections:
         return True
 
     def cut(self, lease_id: str) -> None:
-        """Hang up on a supervisor that was told to end and goes on."""
+        """Hang up on a supervisor that keeps running after a request to end."""
         line = self._lines.get(lease_id)
         if line is not None and line.wire is not None:
             wire, line.wire = line.wire, None
