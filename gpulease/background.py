@@ -1,4 +1,4 @@
-"""Work that goes on beside its owner: asyncio tasks that nobody awaits, and loops that poll.
+"""Work that runs beside its owner: asyncio tasks that nobody awaits, and loops that poll.
 
 Such a task is held until it ends, and its failure is logged.
 """

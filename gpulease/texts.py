@@ -1,7 +1,7 @@
-"""Text that people read, with what it was made of, so that it can be told in another language.
+"""Text that people read, with what it was made of, so that it can be shown in another language.
 
 The texts stand in the code in English.  A ``Text`` is that English, a ``str`` like every other; who
-shows it to a reader of another language has it made anew from the catalogue of that language.
+shows it to a reader of another language has it made again from the catalogue of that language.
 """
 
 from __future__ import annotations

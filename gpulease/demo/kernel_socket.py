@@ -71,7 +71,7 @@ class KernelSocket:
         await self.close()
 
     async def close(self) -> None:
-        """Close the socket; the kernel goes on."""
+        """Close the socket; the kernel keeps running."""
         await self._socket.close()
         self._reader.cancel()
         await asyncio.gather(self._reader, return_exceptions=True)

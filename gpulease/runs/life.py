@@ -120,7 +120,7 @@ class Report:
 def heard(run: Run, said: Report, now: datetime, terms: Terms) -> Run:
     """Return the run after a report of its server; the first one begins it.
 
-    Another server process than before means that the server was started anew: what the first had
+    Another server process than before means that the server was restarted: what the first had
     executed is lost, and the notebook begins again, as a further attempt.
 
     Raises:

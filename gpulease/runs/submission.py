@@ -275,7 +275,7 @@ def said(runs: Sequence[dict[str, Any]], advice: str = "") -> str:
 
 
 class _Parser(argparse.ArgumentParser):
-    """One that raises in place of ending the process: a kernel goes on."""
+    """One that raises in place of ending the process: a kernel keeps running."""
 
     def error(self, message: str) -> NoReturn:
         raise GPULeaseError(

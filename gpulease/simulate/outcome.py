@@ -96,7 +96,7 @@ class Waits:
 
 @dataclass(frozen=True)
 class Expected:
-    """What people were told when they began to wait: between which times they would start.
+    """The estimate that people got when they began to wait: between which times they would start.
 
     ``told`` of those who started, ``within`` of them did so in that time; ``width`` is the median
     of those intervals, ``waited`` of the waits they were for (seconds).

@@ -1,8 +1,8 @@
 """What is replayed: notebook sessions, each a row of bursts of GPU work with time to think between.
 
-Owns the shape of a trace and its CSV form.  What counts in a burst is how long the GPU was used and
-how long its person had thought before: a wait that another policy makes longer moves all that
-follows.  Columns of the CSV, one row for each burst, in any order:
+What counts in a burst is how long the GPU was used and how long its person had thought before: a
+wait that another policy makes longer moves all that follows.
+Columns of the CSV, one row for each burst, in any order:
 
 ==================  ===============================================================================
 ``session``         what bursts of one notebook session share

@@ -189,7 +189,7 @@ class _World:
             self._put(self._leases.get(answer.lease.id), answer.lease)
 
     def used(self, lease: Lease) -> None:
-        """Plan anew where the lease had been warned."""
+        """Plan again where the lease had been warned."""
         if lease.state is LeaseState.WARNED:
             self._look()
 
