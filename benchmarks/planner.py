@@ -1,6 +1,6 @@
 """How long one plan takes on a large site: 1,000 GPUs and 200 projects, 1,000 and 10,000 requests.
 
-Five snapshots of each length of the queue, each planned anew ``rounds`` times.  Times are wall
+Five snapshots of each length of the queue, each planned ``rounds`` times.  Times are wall
 clock; the processor's own stand beside them, for a busy machine lengthens only the first.
 """
 
@@ -48,7 +48,7 @@ def _measure(rounds: int, scale: float) -> dict[str, Any]:
 
 
 def _timed(variants: Variants, name: str, view: Snapshot) -> float:
-    """Make one plan and return the processor's seconds; the snapshot is taken anew within it."""
+    """Make one plan and return the processor's seconds; the snapshot is taken again within it."""
     began = time.process_time()
     with variants.timed(name):
         plan(next(sites.rebuilt(view)))

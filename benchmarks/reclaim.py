@@ -61,7 +61,7 @@ async def _round(
 
 
 async def changed(socket: KernelSocket, watch: Watch, *, behind: bool) -> str:
-    """Change 100 MB by a GPU cell, brought home where write-behind does it; return the lease."""
+    """Change 100 MB by a GPU cell, copied back where write-behind does it; return the lease."""
     await run(socket, SWITCH[behind])
     watch.forget_ended()
     await run(socket, CHANGE)

@@ -243,6 +243,6 @@ SITES: dict[str, Callable[..., Snapshot]] = {
 
 
 def rebuilt(site: Snapshot) -> Iterator[Snapshot]:
-    """Yield the same snapshot anew again and again, with nothing of it worked out."""
+    """Yield fresh copies of the same snapshot, with nothing of it worked out."""
     while True:
         yield replace(site)

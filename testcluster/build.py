@@ -2,7 +2,7 @@
 
 The cache's key is the hash of the go.mod and go.sum of Kubernetes' and kwok's modules, and of its
 own module for each other program.  A program appears there under its
-own name only when it is whole, so a build that was interrupted goes on where it stopped (Go's own
+own name only when it is whole, so a build that was interrupted resumes where it stopped (Go's own
 build cache keeps what was compiled).
 """
 

@@ -1,4 +1,4 @@
-"""A wire between a client and the API server that a test can cut, freeze and mend."""
+"""A wire between a client and the API server that a test can cut, freeze and repair."""
 
 import asyncio
 import json

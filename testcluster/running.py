@@ -17,7 +17,7 @@ def running_cluster(failed: Callable[[], bool] = lambda: False) -> Iterator[Clus
     """Take the cluster that GPULEASE_CLUSTER names, or start one that ends with the block.
 
     This process moves into its network.  `failed` says at the end whether the logs of our own
-    cluster are kept, for whoever looks for the reason; they are when the block fails, too.
+    cluster are kept, so that the reason can be found; they are when the block fails, too.
     """
     named = os.environ.get(VARIABLE) or OWN
     if named != OWN:

@@ -2,7 +2,7 @@
 
 The bundle stands beside the other shared data, with the hash of its source, so that a machine
 without Node has it too.  `check` looks at types and style and runs the unit tests, `test` also
-builds the bundle anew elsewhere and compares.  Standard library alone.
+builds the bundle again elsewhere and compares.  Standard library alone.
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """Builds what the service's pages use of others: pagelibs/ to the bundles that the wheel ships.
 
 The bundles stand beside the pages' own scripts, with the hash of their source.  `test` builds them
-anew elsewhere and compares.
+again elsewhere and compares.
 """
 
 import argparse

@@ -46,7 +46,7 @@ _PAGED: Final = ("offset", "limit")  # said once for all lists
 
 
 def main() -> int:
-    """Write every page anew, and say how many words of the documentation are written by hand."""
+    """Rewrite every page, and say how many words of the documentation are written by hand."""
     for page in pages():
         page.write_text(written(page.read_text(encoding="utf-8")), encoding="utf-8")
     words = sum(len(prose(each.read_text(encoding="utf-8")).split()) for each in pages())

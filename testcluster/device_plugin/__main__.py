@@ -70,7 +70,7 @@ class Plugin:
                 watcher.put(None)
 
     def serve(self) -> None:
-        """Listen anew: a kubelet that starts removes every plugin's socket."""
+        """Listen again: a kubelet that starts removes every plugin's socket."""
         if self._server is not None:
             self._server.stop(grace=0).wait()
         socket = KUBELET_DIRECTORY / self.endpoint

@@ -313,7 +313,7 @@ def _applied(site: ChartSite) -> Iterator[Object]:
 
 @contextmanager
 def _tls(site: ChartSite) -> Iterator[None]:
-    """Speak TLS at the public port, and send whoever comes by http there with a 301."""
+    """Speak TLS at the public port, and redirect http requests there with a 301."""
     directory, authority = site.settings.directory, Authority.new()
     pair = directory / "public.pem"
     pair.write_bytes(authority.server(NODE_ADDRESS))

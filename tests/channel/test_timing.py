@@ -1,4 +1,4 @@
-"""Pauses grow to a bound and begin anew; silence is noticed once, a break sooner."""
+"""Pauses grow to a bound and start again; silence is noticed once, a break sooner."""
 
 import asyncio
 import ctypes

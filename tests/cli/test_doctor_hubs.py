@@ -17,7 +17,7 @@ TOKEN = "the-token-of-the-lab"
 
 
 class Lab(BaseHTTPRequestHandler):
-    """What a hub says to whoever asks who they are."""
+    """What a hub answers to the question who one is."""
 
     model: ClassVar[dict[str, Any]] = {}
     late = 0.0

@@ -18,7 +18,7 @@ GPU = "nvidia.com/gpu"
 
 @pytest.fixture
 def free_devices(cluster: Cluster) -> Iterator[None]:
-    """Wait until no pod of an earlier test holds a device; mend every device afterwards."""
+    """Wait until no pod of an earlier test holds a device; repair every device afterwards."""
     wait_for(lambda: _holders(cluster) == 0, 120, "devices free")
     yield
     cluster.devices(unhealthy=())

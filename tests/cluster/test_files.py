@@ -1,4 +1,4 @@
-"""A home on no volume: a student's files are mirrored in lease pods, and come home from them."""
+"""A home on no volume: a student's files are mirrored in lease pods, and copied back from them."""
 
 import re
 from collections.abc import Iterator

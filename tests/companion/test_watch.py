@@ -1,4 +1,4 @@
-"""What a supervisor looks at each second goes on whatever fails in it."""
+"""A supervisor's check of each second keeps running whatever fails in it."""
 
 import asyncio
 import signal

@@ -46,7 +46,7 @@ class Person:
         return done
 
     async def is_told(self, words: str) -> None:
-        """See ``%gpu`` say it: the kernel hears of a change on its own way, a moment later."""
+        """See ``%gpu`` say it: the kernel sees a change on its own way, a moment later."""
 
         async def said() -> bool:
             return words in (await self.run("%gpu")).text

@@ -1,4 +1,4 @@
-"""A real notebook goes on with fewer GPUs, and gets the others back at its person's word."""
+"""A real notebook keeps running with fewer GPUs, and gets the others back on request."""
 
 import asyncio
 from collections.abc import Iterator

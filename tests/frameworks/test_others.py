@@ -20,7 +20,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
 def test_a_notebook_in_turns(name, eager, lazy):
-    """Each side compiles anew what a notebook gives it, so the other patterns run at night."""
+    """Each side compiles again what a notebook gives it, so the other patterns run at night."""
     cells = NOTEBOOKS[name]
     where = patterns(name, len(cells))
     turns = {label: where[label] for label in list(where)[:2]}

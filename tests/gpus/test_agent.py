@@ -1,4 +1,4 @@
-"""The whole agent as a process: driver, kubelet and service come and go, and it goes on."""
+"""The whole agent as a process: driver, kubelet and service come and go, and it keeps running."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a driver says is never trusted: each reading is dropped or true, and the rest goes on."""
+"""What a driver says is never trusted: each reading is dropped or true, and the rest continues."""
 
 from __future__ import annotations
 

@@ -359,7 +359,7 @@ async def spawn_gpu_then_cpu(spawner):
 
 
 async def test_the_plain_class_leaks_one_spawns_profile_into_the_next(make_spawner):
-    """What this project mends: if this fails, KubeSpawner has mended it itself."""
+    """What this project fixes: if this fails, KubeSpawner has fixed it itself."""
     pod = await spawn_gpu_then_cpu(make_spawner(spawner_class=KubeSpawner, profile_list=PROFILES))
     assert notebook(pod)["resources"]["limits"]["nvidia.com/gpu"] == "1"
     assert environment(pod)["COURSE"] == "deep"

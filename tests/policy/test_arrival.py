@@ -100,7 +100,7 @@ def counted(arriving: Iterator[tuple[int, list[Sample]]]) -> Evidence:
 
 
 def expected(story: tuple[Verdict, ...], forgets: int = 0) -> tuple[Verdict, float, float]:
-    """The strongest of the last ten seconds counts; a gap pauses, busy begins anew.
+    """The strongest of the last ten seconds counts; a gap pauses, busy starts again.
 
     What was before ``forgets`` counts no more once that second is over.
     """

@@ -1,4 +1,4 @@
-"""Mixed kinds of a pool are packed: whoever needs little leaves what is good for more.
+"""Mixed kinds of a pool are packed: a small request leaves what is good for more.
 
 The property, over whatever mixture of devices and machines: a fraction takes no device that a whole
 card's class could have while one is free that only fractions can use.

@@ -1,4 +1,4 @@
-"""A paused pool: nothing of it is granted, what runs goes on, who waits keeps their place."""
+"""A paused pool: nothing of it is granted, what runs keeps running, who waits keeps their place."""
 
 from dataclasses import replace
 

@@ -122,7 +122,7 @@ def test_a_run_gives_a_person_no_more_than_is_lacking_where_it_can_live_with_few
 
 
 def test_a_run_that_asked_for_steps_of_a_card_becomes_one():
-    """Parts of one card: it goes on with a step that its class has."""
+    """Parts of one card: it keeps running with a step that its class has."""
     run = big(0, 0, 7, 4, steps=(4,))
     warns = steps([run, request(9, count=2)], Warn, 7, {"r0": busy()})
     assert len(warns["r0"].becomes.devices) == 4

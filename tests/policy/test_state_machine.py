@@ -288,7 +288,7 @@ class Core(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([30, 30, 30, 300, 3600]))
     def the_clock_jumps(self, seconds):
-        """The machine slept: nobody planned, nothing was seen, and all bounds begin anew."""
+        """The machine slept: nobody planned, nothing was seen, and all bounds start again."""
         self.site.now += timedelta(seconds=seconds)
         self.site.idleness.clear()
         awake(self.site)
@@ -331,7 +331,7 @@ def test_whatever_happens_the_promises_hold_in_long_stories():
 
 
 def everything(snapshot):
-    """All devices that work, whoever has them."""
+    """All devices that work, in use or not."""
     found = {}
     for device in capacity.known_devices(snapshot).values():
         if capacity.grantable(device):

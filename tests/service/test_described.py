@@ -104,7 +104,7 @@ async def site(path: Path) -> AsyncIterator[Described]:
 
 @pytest.fixture(scope="module")
 def described(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Described]:
-    """The service on a thread of its own: what asks it knows nothing of asyncio."""
+    """The service on a thread of its own, because schemathesis calls it synchronously."""
     ready: Future[Described] = Future()
     loop, over = asyncio.new_event_loop(), asyncio.Event()
 
@@ -141,7 +141,7 @@ def closed(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def map_headers(context: HookContext, headers: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Leave out a drawn host: tornado refuses what is none before the service hears of it."""
+    """Leave out a drawn host: tornado refuses what is none before the service sees it."""
     return {k: v for k, v in headers.items() if k.lower() != "host"} if headers else headers
 
 

@@ -1,4 +1,4 @@
-"""Live events: a reconnect is complete, whether it resumes or begins anew."""
+"""Live events: a reconnect is complete, whether it resumes or starts again."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ PROMISES = (
 
 
 class ACellRuns(EvidenceCollector):
-    """A probe that knows nothing but whether a cell runs."""
+    """A probe that knows only whether a cell runs."""
 
     def __init__(self) -> None:
         super().__init__()

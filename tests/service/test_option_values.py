@@ -32,7 +32,7 @@ def test_the_option_that_is_wrong_is_named(given: dict[str, str]) -> None:
 
 
 def test_a_pinned_policy_that_is_not_there_is_no_wrong_option() -> None:
-    """The version before it goes on; only a service that has none refuses to start."""
+    """The version before it stays in use; only a service that has none refuses to start."""
     file = "/no/such/policy.yaml"
     assert GPULeaseService(policy_file=file).options().policy_file == Path(file)
 

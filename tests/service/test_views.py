@@ -91,7 +91,7 @@ class Round:
 
 
 def later(view: Snapshot, **changed: Any) -> Snapshot:
-    """The same world a second later: everything that a look makes anew is new."""
+    """The same world a second later: everything that a look rebuilds is new."""
     devices = tuple(replace(each) for each in view.devices)
     evidence = {key: replace(each) for key, each in view.evidence.items()}
     now = view.now + timedelta(seconds=1)

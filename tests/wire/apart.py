@@ -96,7 +96,7 @@ Tamper = Callable[[bytes], bytes | None]
 
 
 class Between:
-    """Somebody on the network: passes on what both ends say, and tampers with what comes home."""
+    """Somebody on the network: passes on what both ends say, and tampers with what is returned."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, tamper: Tamper) -> None:
         self._tamper = tamper

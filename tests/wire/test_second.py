@@ -75,7 +75,7 @@ def test_a_cipher_that_cannot_work_in_place_is_as_right(
 
 
 class Once:
-    """Tampers with the frame number ``at`` that comes home, once."""
+    """Tampers with the frame number ``at`` that is returned, once."""
 
     def __init__(self, how: str, at: int) -> None:
         self.how, self.at, self.count, self.done = how, at, 0, False
