@@ -16,7 +16,7 @@ async def test_nothing_is_granted_until_it_is_resumed(run, capsys) -> None:
 
     async with run(gpus=1) as site:
         admin = site.client(site.hub.admin_token())
-        assert "Nothing more is granted of" in await said_to(admin, "pause")
+        assert "No more GPUs of" in await said_to(admin, "pause")
         assert "is paused already." in await said_to(admin, "pause")
         stu = site.client(site.hub.server_token("eve"))
         lease = await stu.ask({})
