@@ -5,6 +5,7 @@ import os
 import pytest
 
 from gpulease.errors import GPULeaseError
+from gpulease.transfer.switch.writebehind import WriteBehind
 from tests.transfer.kinds import BY_NEED
 
 HEAD = "import math\n"
@@ -189,7 +190,11 @@ BY_AN_ATTRIBUTE = (
     ("make", "name", "change"),
     [(BY_ITS_NAME, "a", "a = []"), (BY_AN_ATTRIBUTE, "K", "K.scale = 2")],
 )
-def test_what_the_gpu_would_pack_by_an_older_name_is_refused(new_pair, make, name, change, seen):
+def test_what_the_gpu_would_pack_by_an_older_name_is_refused(
+    new_pair, make, name, change, seen, monkeypatch
+):
+    # What is brought in the background between the cells was packed by the name of before.
+    monkeypatch.setattr(WriteBehind, "wake", lambda *_, **__: None)
     pair = new_pair(settings=BY_NEED)
     pair.attach()
     pair.gpu(f"{make}; v = b.v; n = 0")
