@@ -368,7 +368,7 @@ def _why_cleared(snapshot: Snapshot, lease: Lease, nominee: str | None) -> str:
     if evidence.verdict is not Verdict.IDLE or lease.reason == "unclaimed":
         return "used"
     if evidence.before is Verdict.UNKNOWN:
-        return "no_data"  # the count began anew: the service was restarted
+        return "no_data"  # the count began again: the service was restarted
     left_alone = lease.nominated_for is not None and nominee is None
     return "nobody_waits" if left_alone else "policy_changed"
 

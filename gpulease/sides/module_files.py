@@ -173,7 +173,7 @@ def load_edited() -> None:
         reloader.check()
 
 
-def loaded_anew(names: Collection[str]) -> dict[str, tuple[str, int]]:
+def reloaded(names: Collection[str]) -> dict[str, tuple[str, int]]:
     """Return digests of those of these modules that were loaded more than once, and how often."""
     found = {name: load for name in names if (load := _load(name)) is not None}
     return {name: (load.digest, load.times) for name, load in found.items() if load.times > 1}
@@ -200,7 +200,7 @@ def _reload(name: str) -> None:
     try:
         with hushed():
             importlib.reload(sys.modules[name])
-    except Exception:  # noqa: BLE001 - whoever uses something of it reads that it is another version
+    except Exception:  # noqa: BLE001 - what uses it is refused as another version
         if (load := _load(name)) is not None:
             load.digest = _UNKNOWN
 

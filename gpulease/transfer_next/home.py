@@ -164,7 +164,7 @@ class HomeSide(Exchange):
     def _refuse_stayed(self, use: Use) -> None:
         """Raise for what a cell names and only home has.
 
-        What stands for it there would tell whoever asks it; many a function asks nothing.
+        The placeholder there raises only when it is used, and many functions do not use it.
         """
         for name in sorted(use.strict & self.side.ns.keys() - use.deletes):
             away = self._there.get(name)

@@ -160,7 +160,7 @@ class OwnRoots:
             roots |= {f"m:{name}:{path}": value for path, value in rest.items()}
         return roots
 
-    def loaded_anew(self, names: Collection[str]) -> set[str]:
+    def reloaded(self, names: Collection[str]) -> set[str]:
         """Return the modules that were loaded more often than at the last call."""
         now = {name: module_files.times_loaded(name) for name in names}
         new = {name for name, times in now.items() if times != self._times.get(name, times)}
@@ -170,8 +170,8 @@ class OwnRoots:
 
 def loads(names: Collection[str]) -> dict[str, tuple[str, int]]:
     """Return of each module the digest of its file and how often it was loaded."""
-    anew = module_files.loaded_anew(names)
-    return {name: anew.get(name, ("", 1)) for name in names}
+    found = module_files.reloaded(names)
+    return {name: found.get(name, ("", 1)) for name in names}
 
 
 def catch_up(there: Mapping[str, tuple[str, int]]) -> None:
@@ -180,7 +180,7 @@ def catch_up(there: Mapping[str, tuple[str, int]]) -> None:
         if times > 1:
             module_files.catch_up(name, digest, times)
         if name not in sys.modules:
-            with suppress(Exception):  # whoever uses something of it reads why
+            with suppress(Exception):  # the refusal of what uses it says why
                 import_quietly(name)
 
 

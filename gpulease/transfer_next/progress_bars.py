@@ -13,7 +13,7 @@ from tqdm.utils import DisableOnWriteError
 from . import rebuild, ways
 from .refuse import refused_kind
 
-#: Made anew on each side: streams, and functions that hold them.
+#: Made again on each side: streams, and functions that hold them.
 _OWN = frozenset({"fp", "sp", "disp"})
 #: How far the bars of ``tqdm.auto`` are in what they go through.
 _ASYNCIO = frozenset({"iterable_iterator", "iterable_next"})

@@ -183,7 +183,7 @@ class Side:
               reached: Collection[str]) -> Parcel:  # fmt: skip
         survey, held = self._look(reached)
         names_own = self._own.names(self.ns)
-        for name in self._own.loaded_anew(names_own):
+        for name in self._own.reloaded(names_own):
             for key in [key for key in self._base if any(_is_of(root, name) for root in key)]:
                 del self._base[key]
         if hand_over:

@@ -140,7 +140,7 @@ class ProcessState:
             self._put_surroundings(state)
             # By the next cell it would be done, after what the modules have was put in place.
             module_files.load_edited()
-            for name, (digest, times) in state["loaded_anew"].items():
+            for name, (digest, times) in state["reloaded"].items():
                 module_files.catch_up(name, digest, times)
             self._imported.update(state["imported"])
             for name in self._imported:
@@ -226,7 +226,7 @@ class ProcessState:
             "path_order": list(sys.path),
             "settings": self._settings.capture(),
             "imported": sorted(self._imported),
-            "loaded_anew": module_files.loaded_anew(sorted(self.own.names())),
+            "reloaded": module_files.reloaded(sorted(self.own.names())),
             "modules": self.modules.told(),
         }
         if self._decides:

@@ -3,7 +3,7 @@
 Three tables are joined: who holds which device (the kubelet's report), which pod used it (the
 agent's) and which lease a pod is (ours).  The use of a pod's own processes always counts.  Use that
 cannot be told apart protects nobody: such a second is of level ``cells``, where only a running cell
-keeps a lease.  Pure but for what ``Usage`` remembers: no I/O, no clock.
+keeps a lease.  Pure but for what ``AgentUsage`` remembers: no I/O, no clock.
 """
 
 from __future__ import annotations

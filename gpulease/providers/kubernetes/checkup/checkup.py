@@ -209,17 +209,17 @@ async def examine(client: KubernetesAPI, wanted: Installation) -> AsyncIterator[
     found, unseen = _matching(servers, wanted)
     for namespace in [*names, *found]:
         own = [each for each in servers if each["metadata"]["namespace"] == namespace]
-        mend = _BY_THE_HUB if namespace in found else _MANIFESTS
-        yield await _rights(client, namespace, mend)
+        next_step = _BY_THE_HUB if namespace in found else _MANIFESTS
+        yield await _rights(client, namespace, next_step)
         yield await _no_more_rights(client, namespace)
-        async for result in examine_pods(client, wanted.pod, own, namespace, mend):
+        async for result in examine_pods(client, wanted.pod, own, namespace, next_step):
             yield result
         policies = await _policies(client, namespace)
         if policies is None:
             said = f"The network policies of {namespace} may not be read."
-            yield Result("network", "unknown", said, mend)
+            yield Result("network", "unknown", said, next_step)
         else:
-            yield _network(policies, wanted.pod, own, namespace, mend)
+            yield _network(policies, wanted.pod, own, namespace, next_step)
             yield _server_path(policies, own, namespace)
         yield await _several_nodes(client, wanted.pod, namespace)
         yield await _homes(client, own, namespace)
@@ -267,14 +267,14 @@ async def _wide(client: KubernetesAPI) -> Result:
     return Result("namespaces", "ok", "The service may watch events and quotas everywhere.")
 
 
-async def _rights(client: KubernetesAPI, namespace: str, mend: str) -> Result:
+async def _rights(client: KubernetesAPI, namespace: str, next_step: str) -> Result:
     missing = [
         f"{verb} {resource}{' in ' + namespace if inside else ''}"
         for verb, group, resource, inside in NEEDS
         if not await may(client, verb, group, resource, namespace if inside else "")
     ]
     if missing:
-        return Result("rights", "wrong", f"The service may not {', '.join(missing)}.", mend)
+        return Result("rights", "wrong", f"The service may not {', '.join(missing)}.", next_step)
     return Result("rights", "ok", f"The service has its rights for {namespace}.")
 
 
@@ -325,7 +325,7 @@ def _network(
     settings: PodSettings,
     servers: Sequence[Manifest],
     namespace: str,
-    mend: str,
+    next_step: str,
 ) -> Result:
     """Whether the network policies, by their form, fit the traffic of leases."""
     marks = next((each["metadata"].get("labels") for each in servers), None)
@@ -333,7 +333,9 @@ def _network(
     if found:
         said = " ".join(each.sentence for each in found)
         steps = " ".join(dict.fromkeys(each.next_step for each in found))
-        return Result("network", "wrong", said, f"{steps} {mend}" if mend == _BY_THE_HUB else steps)
+        return Result(
+            "network", "wrong", said, f"{steps} {next_step}" if next_step == _BY_THE_HUB else steps
+        )
     return Result(
         "network",
         "ok",

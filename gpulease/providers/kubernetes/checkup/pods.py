@@ -49,7 +49,7 @@ async def examine_pods(
     settings: PodSettings,
     servers: Sequence[Manifest],
     namespace: str,
-    mend: str,
+    next_step: str,
 ) -> AsyncIterator[Result]:
     """Yield what the API server says to each.
 
@@ -58,15 +58,15 @@ async def examine_pods(
         settings: of lease pods.
         servers: the pods of servers in this namespace.
         namespace: where they would stand.
-        mend: how what gpulease brings into such a namespace comes there.
+        next_step: how what gpulease brings into such a namespace comes there.
 
     Raises:
         UnavailableError: there is no answer.
     """
     body = sample(settings, namespace, servers)
-    taken = await _taken(client, body, namespace, mend)
+    taken = await _taken(client, body, namespace, next_step)
     yield taken
-    yield await _bounded(client, body, namespace, mend)
+    yield await _bounded(client, body, namespace, next_step)
     yield await _kept_out(client, body, namespace, taken)
 
 
@@ -101,7 +101,7 @@ def sample(settings: PodSettings, namespace: str, servers: Sequence[Manifest]) -
     }
 
 
-async def _taken(client: KubernetesAPI, body: Manifest, namespace: str, mend: str) -> Result:
+async def _taken(client: KubernetesAPI, body: Manifest, namespace: str, next_step: str) -> Result:
     """Whether the API server takes a lease pod: account, runtime class, priority, image, quota."""
     if not body["spec"]["containers"][0]["image"]:
         sentence = f"No server runs in {namespace}, so the image of lease pods is not known."
@@ -114,7 +114,7 @@ async def _taken(client: KubernetesAPI, body: Manifest, namespace: str, mend: st
             f"The API server takes no lease pod in {namespace}: {said}",
             "It names what is missing: the service account, a RuntimeClass or PriorityClass of the"
             " settings, a quota, or a name that the admission policy gpulease-lease-pods has to"
-            f" know (leases of gpulease's chart). {mend}",
+            f" know (leases of gpulease's chart). {next_step}",
         )
     return Result("lease_pod", "ok", f"A lease pod would be taken in {namespace}.")
 
@@ -129,7 +129,7 @@ class _Door:
         pods: whose pods are tried, in words.
         shut: the sentence where the policy refused.
         open: the sentence where nobody did.
-        mend: what to do then.
+        next_step: what to do then.
     """
 
     check: str
@@ -137,10 +137,10 @@ class _Door:
     pods: str
     shut: str
     open: str
-    mend: str
+    next_step: str
 
 
-async def _bounded(client: KubernetesAPI, body: Manifest, namespace: str, mend: str) -> Result:
+async def _bounded(client: KubernetesAPI, body: Manifest, namespace: str, next_step: str) -> Result:
     """Whether the admission policy keeps the service from mounting a Secret."""
     thief = copy.deepcopy(body)
     thief["spec"]["containers"][0]["image"] = body["spec"]["containers"][0]["image"] or "none"
@@ -152,7 +152,7 @@ async def _bounded(client: KubernetesAPI, body: Manifest, namespace: str, mend: 
         f"The service's pods in {namespace} are bounded.",
         f"The service could mount any Secret of {namespace}, the hub's among them: the admission"
         " policy gpulease-lease-pods is not in force.",
-        mend,
+        next_step,
     )
     return _verdict(door, await refusal(client, thief, namespace))
 
@@ -192,7 +192,7 @@ def _verdict(door: _Door, said: str) -> Result:
     if said and "exceeded quota" not in said:
         sentence = f"Something else refuses {door.pods} first: {said}"
         return Result(door.check, "unknown", sentence, "Mend that, then look again.")
-    return Result(door.check, "wrong", door.open, door.mend)
+    return Result(door.check, "wrong", door.open, door.next_step)
 
 
 async def refusal(client: KubernetesAPI, body: Manifest, namespace: str) -> str:

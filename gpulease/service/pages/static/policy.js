@@ -213,7 +213,7 @@ const outs = new TimeOuts($("outs"), () => (typedIn() ? _("What you typed in the
   take(policy);
   attempt(() => readVersions(0));
 });
-/** The editor and what it completes by are loaded for whoever opens it. */
+/** The editor and its completions are loaded when it is opened. */
 async function openEditor() {
   if (!$("advanced").open) return;
   await text.load();
