@@ -117,8 +117,8 @@ def test_a_disk_that_fails_later_is_said_and_the_memory_serves(tmp_path: Path) -
 WRITER = """
 import sys
 from pathlib import Path
-from gpulease.gpus.agent.ledger import Ledger
-ledger = Ledger(Path(sys.argv[1]))
+from gpulease.gpus.agent.ledger import Backlog
+ledger = Backlog(Path(sys.argv[1]))
 while True:
     batch = {"sequence": 0, "at": "", "devices": [], "holders": [], "seconds": [], "problem": ""}
     print(ledger.add(batch), flush=True)

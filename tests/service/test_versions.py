@@ -77,12 +77,12 @@ async def test_a_forged_hello_of_another_version_changes_nothing(site: Site) -> 
 ASKS = """
 import asyncio, sys
 from gpulease import __version__
-from gpulease.client import Client
+from gpulease.client import ServiceClient
 from gpulease.errors import GPULeaseError
 
 async def ask():
     try:
-        lease = await Client(sys.argv[1], sys.stdin.read()).ask()
+        lease = await ServiceClient(sys.argv[1], sys.stdin.read()).ask()
         return lease["state"]
     except GPULeaseError as error:
         return f"{error.reason}: {error} {error.next_step}"
