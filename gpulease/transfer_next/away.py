@@ -32,9 +32,11 @@ from .imports import import_ahead
 from .messages import abandoned, internal
 from .reached import Reached
 from .roots import Hidden
-from .side import Side
+from .structure import ShowingSide
 
 log = logging.getLogger(__name__)
+#: Requests that are given up where a cell runs.
+_WHILE_NOTHING_RUNS = frozenset(("pack", "lacking", "result", "unpark", "import", "structure"))
 
 
 class AwaySide:
@@ -50,7 +52,7 @@ class AwaySide:
         self.settings = settings or TransferSettings()
         self.session = secrets.token_hex(8)
         self._results: dict[int, Any] = {}
-        self.side = Side("a", namespace, hidden, self._results)
+        self.side = ShowingSide("a", namespace, hidden, self._results)
         self.state = ProcessState()
         self.state.own.are_carried = True
         self._threads = UserThreads(namespace)
@@ -66,6 +68,7 @@ class AwaySide:
         self._handlers: dict[str, Callable[[Message], tuple[dict[str, Any], list[Any]]]] = {
             "hello": self._hello, "take": self._take, "pack": self._pack, "ack": self._ack,
             "lacking": self._lacking, "result": self._result, "drop": self._drop,
+            "structure": self._structure,
             "unpark": self._unpark, "import": self._import,
         }  # fmt: skip
 
@@ -181,7 +184,7 @@ class AwaySide:
         if message.number in self._cancelled:
             self._cancelled.discard(message.number)
             raise abandoned()
-        if self._running and message.kind in {"pack", "lacking", "result", "unpark", "import"}:
+        if self._running and message.kind in _WHILE_NOTHING_RUNS:
             raise abandoned()
         while self._running:
             self._idle.wait()
@@ -208,7 +211,8 @@ class AwaySide:
 
     def _pack(self, message: Message) -> tuple[dict[str, Any], list[Any]]:
         body = message.body
-        parcel = self._packed_of(body["needed"], hand_over=body["hand_over"], small=body["small"])
+        options = {key: body[key] for key in ("hand_over", "small", "room")}
+        parcel = self._packed_of(body["needed"], **options)
         state = self.state.capture() if body["hand_over"] else b""
         return self._offer(parcel, state)
 
@@ -258,6 +262,9 @@ class AwaySide:
             self._results.pop(LAST_ERROR, None)
         body, blobs = self._offer(parcel, b"")
         return {**body, "known": True}, blobs
+
+    def _structure(self, message: Message) -> tuple[dict[str, Any], list[Any]]:
+        return {}, shipping.encode(self.side.pack_structure(message.body["name"]), b"")
 
     def _drop(self, message: Message) -> tuple[dict[str, Any], list[Any]]:
         for name in message.body["names"]:

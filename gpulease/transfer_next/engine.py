@@ -108,14 +108,16 @@ class Engine(Protocol):
         """Return the roots of each component that the other side lacks as it is here."""
 
     def pack(self, needed: Collection[str] | None = None, *, hand_over: bool = True,
-             small: int = 0, reached: Collection[str] | None = None) -> Parcel:  # fmt: skip
+             small: int = 0, room: int | None = None,
+             reached: Collection[str] | None = None) -> Parcel:  # fmt: skip
         """Pack what changed, or what ``needed`` leads to; nothing is different afterwards.
 
         ``reached`` are the names that code which ran here since the last commit on either side
         reads or writes, "*" for all of them; None where that is not known, or where a thread, a
         task or a callback may have run.
 
-        Of what changed, components of ``small`` bytes and fewer travel without being needed.
+        Of what changed, components of ``small`` bytes and fewer travel without being needed.  No
+        more bytes travel than the other side has ``room`` for, None for any number.
         """
 
     def acknowledge(self, parcel: Parcel, *, surely: bool = True) -> None:

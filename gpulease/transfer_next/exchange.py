@@ -15,10 +15,11 @@ from gpulease.wire.message import Message
 from . import shipping
 from .api import Progress
 from .engine import Away, StageError
+from .large import Large
 from .missing import Missing
 from .peer import Peer
 from .reached import Reached
-from .side import Side
+from .structure import ShowingSide, Structures
 
 Brought = tuple[tuple[str, ...], int]  # names, bytes
 
@@ -27,13 +28,15 @@ class Exchange:
     """Home's; one exchange with the companion at a time (``_exchange``)."""
 
     def __init__(
-        self, side: Side, state: ProcessState, peer: Peer, small: int, reached: Reached
+        self, side: ShowingSide, state: ProcessState, peer: Peer, small: int, reached: Reached
     ) -> None:
         self.side = side
         self._reached = reached
         self.state = state
         self.peer = peer
-        self._missing = Missing(side)
+        self._large = Large(peer.room)
+        self._missing = Missing(side, self._large)
+        self._structures = Structures(side, peer)
         self._small = small
         #: A drain has it on another thread.
         self._exchange = threading.RLock()
@@ -87,7 +90,7 @@ class Exchange:
     ) -> Message:  # fmt: skip
         body = {
             "needed": None if needed is None else sorted(needed),
-            "hand_over": hand_over, "small": self._small,
+            "hand_over": hand_over, "small": self._small, "room": max(0, self.peer.room()),
         }  # fmt: skip
         return self.peer.ask("pack", body, seconds=seconds, progress=progress)
 

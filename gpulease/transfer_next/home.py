@@ -36,7 +36,7 @@ from .origins import Origins
 from .peer import Peer
 from .reached import Reached
 from .roots import Hidden
-from .side import Side
+from .structure import ShowingSide
 
 
 class HomeSide(Exchange):
@@ -54,7 +54,7 @@ class HomeSide(Exchange):
     ) -> None:
         self.settings = settings or TransferSettings()
         self._results: dict[int, Any] = {}
-        side = Side("h", namespace, hidden, self._results)
+        side = ShowingSide("h", namespace, hidden, self._results)
         peer = Peer(self.settings.memory_margin, available)
         self._threads = UserThreads(namespace)
         reached = Reached(lambda: bool(self._threads.running()))
@@ -76,7 +76,8 @@ class HomeSide(Exchange):
         self.peer.close()
         self.peer.open(endpoint, keys)
         try:
-            session = str(self.peer.ask("hello", {"known": False}, seconds=30).body["session"])
+            said = self.peer.ask("hello", {"known": False}, seconds=30).body
+            session, self._large.park_limit = str(said["session"]), int(said["park_limit"])
             known = dict(self.side.away()) if session == self._session else {}
             failed: dict[str, str] = {}
             if parked:
@@ -99,6 +100,7 @@ class HomeSide(Exchange):
         self, *, died: bool, cell: str = "", lost: Collection[str] = ()
     ) -> Sequence[Note]:
         """Forget the companion; with ``died`` what is newer there becomes *lost*."""
+        self._structures.put_away()
         self.peer.close()
         self.commit_pending()  # what was received before is home's
         gone = {n: each for n, each in self.side.away().items() if not n.startswith("Out[")}
@@ -125,6 +127,7 @@ class HomeSide(Exchange):
         self.peer.need()
         started = time.monotonic()
         with self._exchange:
+            self._structures.check()
             self.commit_pending()
             use = cell_use(source)
             self._missing.let_delete(use.deletes - self.side.away().keys())
@@ -193,7 +196,10 @@ class HomeSide(Exchange):
             moved, size = self._bring([], None, hand_over=True)
         self._use = None  # until here a death loses what the cell changed
         conflicts = sorted(self._missing.conflicts.keys() - before)
-        notes = (*thread_notes(running), *map(conflict_note, conflicts))
+        notes = (
+            *thread_notes(running), *map(conflict_note, conflicts),
+            *self._large.notes(self.side.away(), self._missing.stayed()),
+        )  # fmt: skip
         return SwitchReport(moved, size, time.monotonic() - started, notes)
 
     # ---- a home cell
@@ -203,6 +209,7 @@ class HomeSide(Exchange):
         """Make home the owner and bring what the cell may read; raises what it cannot get."""
         started = time.monotonic()
         with self._exchange:
+            self._structures.check()
             self.commit_pending()
             use = cell_use(source)
             missing = self._missing
@@ -223,39 +230,46 @@ class HomeSide(Exchange):
         return SwitchReport(moved, size, time.monotonic() - started)
 
     def _bring_lacking(self, use: Use, progress: Progress | None) -> Brought:
+        """Bring what a cell may read; of what home's memory does not hold, the structure."""
+        try:
+            brought = self._bring_near(use, progress)
+            there = {**self.side.away(), **self._missing.stayed()}
+            for name in sorted((use.strict & there.keys()) - use.deletes - self.side.shown.keys()):
+                raise cannot_move(name, there[name].reason, Place.GPU)
+        except BaseException:
+            self._structures.put_away()
+            raise
+        return brought
+
+    def _bring_near(self, use: Use, progress: Progress | None) -> Brought:
         moved: tuple[str, ...] = ()
         size = 0
         tried: set[str] = set()
-        away = self.side.away
         while True:
+            away = self.side.away()
             lacking = self.side.lacking(_touched(use))
-            coming = {name for name in lacking if away()[name].can_come} - tried
+            coming = {name for name in lacking if away[name].can_come} - tried
             if not coming:
-                break
+                return moved, size
             tried |= coming
-            names, more = self._bring_what_fits(coming, use.strict, progress)
-            moved, size = moved + names, size + more
-        there = {**away(), **self._missing.stayed()}
-        for name in sorted(use.strict & there.keys() - use.deletes):
-            raise cannot_move(name, there[name].reason, Place.GPU)
-        return moved, size
+            total = sum(away[name].size or 0 for name in coming)
+            strict = coming if total <= self.peer.room() else coming & use.strict
+            for names in (strict, coming - strict):
+                if fits := {name for name in names if not self._large.why(away[name])}:
+                    got, more = self._bring(fits, progress, hand_over=False)
+                    moved, size = moved + got, size + more
+                for name in sorted(names & self.side.away().keys()):
+                    self._show(name, must=name in use.strict - use.deletes)
 
-    def _bring_what_fits(
-        self, names: Collection[str], strict: Collection[str], progress: Progress | None
-    ) -> Brought:
-        """Bring names; of what home's memory does not hold raise what is strictly needed."""
-        try:
-            return self._bring(names, progress, hand_over=False)
-        except GPULeaseError as error:
-            if error.reason != "too_big_for_home" or (len(names) == 1 and set(names) & set(strict)):
-                raise
-        if len(names) == 1:
-            return (), 0
-        each = [self._bring_what_fits([name], strict, progress) for name in sorted(names)]
-        return tuple(name for got, _ in each for name in got), sum(size for _, size in each)
+    def _show(self, name: str, *, must: bool) -> None:
+        """Show the structure of what does not fit."""
+        away = self.side.away()[name]
+        if away.can_come and not self._structures.show(name) and must:
+            raise self.peer.too_big(away.size or 0)
 
     def after_home_cell(self, execution_count: int = 0) -> None:
         """Home's code ran."""
+        self._structures.put_away()
         self._origins.cell_ended(execution_count)
         self.state.cell_ended()
         self._dirty = True
@@ -295,9 +309,11 @@ class HomeSide(Exchange):
         away = dict(self.side.away() if main else parcel.away)
         away |= {name: Away(words, can_come=False) for name, words in parcel.stays.items()}
         blockers = tuple(
-            VariableStatus(name, each.type_name, Place.GPU, each.size, True, each.reason)
+            VariableStatus(
+                name, each.type_name, Place.GPU, each.size, True, self._large.why(each) or _NO_ROOM
+            )
             for name, each in sorted(away.items())
-            if not name.startswith("Out[") and not each.can_come
+            if not name.startswith("Out[")
         ) + tuple(
             VariableStatus(name, "", Place.CONFLICTED, None, True, conflict_note(name).sentence)
             for name in sorted(self._missing.conflicts)
@@ -320,8 +336,10 @@ class HomeSide(Exchange):
             self._missing.check(wanted)
             moved, size = self._bring(wanted, None, hand_over=False) if wanted else ((), 0)
             for name in wanted:
-                if name in self.side.away():
-                    raise cannot_move(name, self.side.away()[name].reason, Place.GPU)
+                if (left := self.side.away().get(name)) is not None:
+                    if left.can_come:
+                        raise self.peer.too_big(left.size or 0)
+                    raise cannot_move(name, left.reason, Place.GPU)
         return SwitchReport(moved, size, time.monotonic() - started)
 
     @without_frames
@@ -403,6 +421,9 @@ class HomeSide(Exchange):
                     error = self.side.ns[error]
                 return error, frames
             return self._results[execution_count]
+
+
+_NO_ROOM = "Your notebook's memory does not hold it beside what came with it."
 
 
 def _touched(use: Use) -> Collection[str]:

@@ -13,6 +13,7 @@ from gpulease.sides.names.analysis import Use
 
 from .api import Note, Place, VariableStatus
 from .engine import Away, Parcel
+from .large import Large
 from .messages import Lost, away_note, loss_notes, not_recovered
 from .shipping import leave_out
 from .side import Side
@@ -26,6 +27,7 @@ class Missing:
     """Main thread only."""
 
     side: Side
+    large: Large
     #: The value of before, of names whose newest is not here.
     aside: dict[str, Any] = field(default_factory=dict)
     lost: dict[str, Lost] = field(default_factory=dict)
@@ -178,7 +180,9 @@ class Missing:
         if name in self.lost:
             return self.lost[name].note(name, older=name in self.aside)
         away = self.side.away().get(name)
-        return None if away is None else _away_note(name, away)
+        if away is None:
+            return None
+        return away_note(name, away.type_name, away.size, self.large.why(away))
 
     def rows(self, *, verified: bool) -> list[VariableStatus]:
         """Return a row for every variable, sorted."""
@@ -210,15 +214,10 @@ class Missing:
         for name, each in self.side.away().items():
             if not name.startswith("Out["):
                 place = Place.CONFLICTED if name in self.conflicts else Place.GPU
-                blocker = "" if each.can_come else each.reason
                 yield VariableStatus(
-                    name, each.type_name, place, each.size, True, blocker,
+                    name, each.type_name, place, each.size, True, self.large.why(each),
                     older=self.whole.get(name) or None,
                 )  # fmt: skip
-
-
-def _away_note(name: str, away: Away) -> Note:
-    return away_note(name, away.type_name, away.size, "" if away.can_come else away.reason)
 
 
 def conflict_note(name: str) -> Note:

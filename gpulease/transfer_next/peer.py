@@ -86,8 +86,10 @@ class Peer:
 
     def _accept(self, total: int) -> GPULeaseError | None:
         """Refuse what does not fit in memory."""
-        if total <= self.room():
-            return None
+        return None if total <= self.room() else self.too_big(total)
+
+    def too_big(self, total: int) -> GPULeaseError:
+        """Return the refusal of a value that does not fit in memory."""
         free = self._available()
         return GPULeaseError(
             "too_big_for_home",

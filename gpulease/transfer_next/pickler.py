@@ -35,6 +35,7 @@ from . import (
     private,
     rebuild,
     unpickled,
+    valueless,
     ways,
     weak,
 )
@@ -70,6 +71,8 @@ class Met:
         self.refused: dict[int, str] = {}
         #: How much may be packed, None for all.
         self.limit: Limit | None = None
+        #: Whose structure is packed, in words: large values are left out.  Else None.
+        self.structure_of: str | None = None
         #: Classes met since somebody last looked.
         self.met_classes: set[str] = set()
         #: By the id of a class's dictionary: the annotations of 3.14 are functions over it.
@@ -200,7 +203,14 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         kind = type(obj)
         way = self.kinds.get(kind, _unknown)
         if way is _unknown:
-            way = self.kinds[kind] = ways.of(kind)
+            way = ways.of(kind)
+            if self.met.structure_of is not None:
+                way = valueless.way(kind, way)
+            self.kinds[kind] = way
+        return self.as_usual(obj, kind, way)
+
+    def as_usual(self, obj: Any, kind: type, way: ways.Reduce | None) -> Any:
+        """Reduce one object in the way of its class, if that has one, or by what it is."""
         if way is not None:
             return way(self, obj)
         if self.is_raw(kind):

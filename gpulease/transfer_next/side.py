@@ -48,6 +48,8 @@ class Side:
         #: What this side cannot open: it goes to the next peer as it came.
         self._sealed: dict[frozenset[str], Sealed] = {}
         self._own = own.OwnRoots()
+        #: What is bound while a cell runs in place of values that are away (see ``structure``).
+        self.shown: dict[str, Any] = {}
         self.forget_peer()
 
     def forget_peer(self, holds: Mapping[str, Away] | None = None) -> None:
@@ -77,8 +79,10 @@ class Side:
 
     def away(self) -> Mapping[str, Away]:
         """Return the names that are not bound here, and why."""
-        for name in [name for name in self._away if name in self.ns]:
-            del self._away[name]  # bound here again: this one counts
+        shown, ns = self.shown, self.ns
+        for name in [name for name in self._away if name in ns]:
+            if name not in shown or shown[name] is not ns[name]:
+                del self._away[name]  # bound here again: this one counts
         return self._away
 
     def lacking(self, names: Collection[str]) -> set[str]:
@@ -104,10 +108,11 @@ class Side:
         """Return the roots of each component that both sides have."""
         return self._base.keys()
 
-    def _survey(self, only: Collection[str] | None = None,
-                rest: Collection[Resting] = ()) -> Survey:  # fmt: skip
+    def _survey(self, only: Collection[str] | None = None, rest: Collection[Resting] = (),
+                structure_of: str | None = None) -> Survey:  # fmt: skip
         """Look at all roots but those that rest, or at whole components with these roots."""
         met = Met(self.label, self.ns, self._classes, self._others, self._stays)
+        met.structure_of = structure_of
         values = {"n:" + name: value for name, value in self._roots.values().items()}
         values |= self._own.values(self._own.names(self.ns))
         if only is not None:
@@ -132,7 +137,8 @@ class Side:
     # ---- going
 
     def pack(self, needed: Collection[str] | None = None, *, hand_over: bool = True,
-             small: int = 0, reached: Collection[str] | None = None) -> Parcel:  # fmt: skip
+             small: int = 0, room: int | None = None,
+             reached: Collection[str] | None = None) -> Parcel:  # fmt: skip
         """Pack what changed, or what ``needed`` leads to, and what is ``small``."""
         with collector_waits():
             self.away()
@@ -141,7 +147,7 @@ class Side:
             if reached is None or "*" in reached:
                 self._resting.clear()
             # A look is over before the collector runs.
-            return self._pack(needed, hand_over, small, reached or ())
+            return self._pack(needed, hand_over, small, reached or (), room)
 
     def _look(self, reached: Collection[str]) -> tuple[Survey, dict[frozenset[str], list[Any]]]:
         """Look at all that may have changed, and for what something outside holds."""
@@ -180,7 +186,7 @@ class Side:
         return resting.closure(components, roots)
 
     def _pack(self, needed: Collection[str] | None, hand_over: bool, small: int,
-              reached: Collection[str]) -> Parcel:  # fmt: skip
+              reached: Collection[str], room: int | None) -> Parcel:  # fmt: skip
         survey, held = self._look(reached)
         names_own = self._own.names(self.ns)
         for name in self._own.reloaded(names_own):
@@ -208,16 +214,11 @@ class Side:
                 continue
             objects = [obj for obj in held[component.roots] if in_place.can_be_filled(obj)]
             fresh = [obj for obj in objects if id(obj) not in pin_of]
-            is_wanted = (
-                wanted is None
-                or component.roots in wanted
-                or any(root[0] == "m" for root in component.roots)
-                or (hand_over and component.nbytes <= small)
-            )
             if self._base.get(key) == component.digest and not fresh:
                 parcel.digests[key] = component.digest
                 parcel.memories |= component.pieces
-            elif is_wanted:
+            elif _goes(component, wanted, small if hand_over else -1, room):
+                room = None if room is None else room - component.nbytes
                 for obj in fresh:
                     self._pin_count += 1
                     pin = pin_of[id(obj)] = f"{self._pin_prefix}.{self._pin_count}"
@@ -349,8 +350,11 @@ class Side:
 
     def stage(self, parcel: Parcel) -> Staged:
         """Load a parcel beside what is here."""
+        return self._stage(parcel, self._others)
+
+    def _stage(self, parcel: Parcel, others: Counterparts) -> Staged:
         here = loader.Here(
-            self.label, self.ns, self._roots.known(), (self._classes, self._others, self._stays),
+            self.label, self.ns, self._roots.known(), (self._classes, others, self._stays),
             self._pins,
         )  # fmt: skip
         with hushed():  # what is made again here, or imported for it, was made by a cell there
@@ -430,6 +434,15 @@ class Side:
         if self._pins:  # what nothing holds any more goes at once: a graph, say
             held = self._held(survey)
             self._pins = holders.still_held(self._pins, survey.components, held)
+
+
+def _goes(component: Component, wanted: Collection[frozenset[str]] | None, small: int,
+          room: int | None) -> bool:  # fmt: skip
+    """Say whether a changed component travels: asked for or small, and within ``room`` bytes."""
+    if any(root[0] == "m" for root in component.roots):
+        return True
+    is_asked = wanted is None or component.roots in wanted or component.nbytes <= small
+    return is_asked and (room is None or component.nbytes <= room)
 
 
 def _is_of(root: str, module: str) -> bool:

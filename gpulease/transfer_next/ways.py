@@ -57,6 +57,8 @@ class Device:
 
 
 devices: list[Device] = []
+#: Asked for a class of which large values are left out (see ``valueless``); with the usual way.
+valueless: list[Callable[[type, Reduce | None], Reduce | None]] = []
 
 
 def enter(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.transfer.conftest import lazy, new_pair
+from tests.transfer.conftest import lazy, new_halves, new_pair
 from tests.transfer.kinds import open_pair
 
 if importlib.util.find_spec("torch") is None:
@@ -59,7 +59,7 @@ def figure():
 
 
 HERE = Path(__file__).parent
-__all__ = ["lazy", "new_pair"]  # fixtures of the other room that carries values
+__all__ = ["lazy", "new_halves", "new_pair"]  # fixtures of the other room that carries values
 # Small networks: a second thread would only wait for a core that another process has.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # A process has one backend, and a companion begins with the environment of the notebook's kernel.

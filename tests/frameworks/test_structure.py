@@ -38,9 +38,9 @@ SAME = (
 
 
 @pytest.fixture
-def pair(new_pair):
+def pair(new_halves):
     """Home takes values of up to 200 kB: the model has 360 kB, and Adam twice as much."""
-    made = new_pair(settings={"reply_wait": 30}, available=lambda: MARGIN + 400_000)
+    made = new_halves(settings={"reply_wait": 30}, available=lambda: MARGIN + 400_000)
     made.attach()
     made.home("import torch")
     made.gpu(MAKE)
@@ -55,8 +55,8 @@ def plain(*cells):
     return space["seen"]
 
 
-def test_it_is_named_when_it_is_made(new_pair):
-    pair = new_pair(settings={"reply_wait": 30}, available=lambda: MARGIN + 400_000)
+def test_it_is_named_when_it_is_made(new_halves):
+    pair = new_halves(settings={"reply_wait": 30}, available=lambda: MARGIN + 400_000)
     pair.attach()
     pair.gpu(MAKE)
     told = {name for note in pair.after.notes if note.reason == "too_large" for name in note.names}
@@ -204,9 +204,9 @@ def test_a_death_while_it_is_looked_at_recovers_no_structure(pair):
     assert "no older value" in why.sentence
 
 
-def test_its_class_is_one_from_cell_to_cell(new_pair):
+def test_its_class_is_one_from_cell_to_cell(new_halves):
     """Also where the class has not come for itself yet: a busy machine leaves it for later."""
-    pair = new_pair(settings=BY_NEED, available=lambda: MARGIN + 400_000)
+    pair = new_halves(settings=BY_NEED, available=lambda: MARGIN + 400_000)
     pair.attach()
     pair.gpu(MAKE)
     pair.home("kind = type(model)")

@@ -2,6 +2,7 @@ import pytest
 
 from tests.transfer.engines import pair_kind
 from tests.transfer.kinds import BY_NEED, open_pair
+from tests.transfer.pair import Pair
 from tests.transfer.stepped import SteppedPair
 
 
@@ -13,6 +14,20 @@ def new_pair(monkeypatch):
         pair = pair_kind()(monkeypatch, **options)
         made.append(pair)
         return pair
+
+    yield make
+    for pair in made:
+        pair.close()
+
+
+@pytest.fixture
+def new_halves(monkeypatch):
+    """Return what makes a pair over a real wire, as the kernel has it."""
+    made = []
+
+    def make(**options):
+        made.append(Pair(monkeypatch, **options))
+        return made[-1]
 
     yield make
     for pair in made:

@@ -13,10 +13,10 @@ MAKE = (
 
 
 @pytest.fixture
-def pair(new_pair):
+def pair(new_halves):
     """Home takes values of up to 1 MB; what is parked may have 4 MB."""
     settings = {"reply_wait": 30, "park_limit": 4_000_000}
-    made = new_pair(settings=settings, available=lambda: MARGIN + 2_000_000)
+    made = new_halves(settings=settings, available=lambda: MARGIN + 2_000_000)
     made.attach()
     made.gpu(MAKE)
     return made
@@ -25,7 +25,8 @@ def pair(new_pair):
 def test_the_cell_that_makes_one_names_it_with_size_and_way_out(pair):
     told = {note.names: note.sentence for note in pair.after.notes if note.reason == "too_large"}
     assert told.keys() == {("a",), ("b",)}
-    assert told["a",].startswith("a (2.0 MB): Too large for your notebook's memory (1.0 MB fit)")
+    first = "a (1.9 MiB): Too large for your notebook's memory (976.6 KiB fit)"
+    assert told["a",].startswith(first)
     assert told["a",].endswith("it stays on the GPU and is parked when the lease ends.")
     assert "it is on the GPU only, and lost when the lease ends. Save it to a file" in told["b",]
     pair.gpu("a[0] = 1")
@@ -68,8 +69,8 @@ def test_what_was_lost_is_lost_by_name(pair):
         pair.home("b")
 
 
-def test_where_there_is_room_nothing_is_said(new_pair):
-    pair = new_pair(settings={"reply_wait": 30})
+def test_where_there_is_room_nothing_is_said(new_halves):
+    pair = new_halves(settings={"reply_wait": 30})
     pair.attach()
     pair.gpu(MAKE)
     assert not [note for note in pair.after.notes if note.reason == "too_large"]
@@ -77,8 +78,8 @@ def test_where_there_is_room_nothing_is_said(new_pair):
     assert len(pair.ns["b"]) == 8_000_000
 
 
-def test_what_is_away_says_how_old_homes_last_whole_value_is(new_pair):
-    pair = new_pair(settings={"small_bytes": -1, "eager_bytes": -1})
+def test_what_is_away_says_how_old_homes_last_whole_value_is(new_halves):
+    pair = new_halves(settings={"small_bytes": -1, "eager_bytes": -1})
     pair.attach()
     older = lambda: {row.name: row.older for row in pair.side.status()}  # noqa: E731
     pair.gpu("model = [1]")

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
+from gpulease.sizes import size_text
 from gpulease.transfer.values.packing.ledger import Absent
 from gpulease.transfer_next.api import Note
 from gpulease.transfer_next.refuse import LASTING
@@ -62,21 +63,18 @@ class Large:
                 found.setdefault((marked.size, marked.blocker), []).append(name)
         told, self._told = self._told, {tuple(names) for names in found.values()}
         return [
-            Note("too_large", f"{', '.join(names)} ({_size(size)}): {why}", tuple(names))
+            Note("too_large", f"{', '.join(names)} ({size_text(size)}): {why}", tuple(names))
             for (size, why), names in found.items()
             if tuple(names) not in told
         ]
 
 
 def _sentence(size: int, room: Room) -> str:
-    first = f"Too large for your notebook's memory ({_size(max(0, room.home))} fit)"
+    first = f"Too large for your notebook's memory ({size_text(max(0, room.home))} fit)"
     if size <= room.parked:
         return f"{first}: it stays on the GPU and is parked when the lease ends."
     return (
-        f"{first} and for what may be parked ({_size(room.parked)}): it is on the GPU only, and "
+        f"{first} and for what may be parked ({size_text(room.parked)}): it is on the GPU only, and "
         "lost when the lease ends. Save it to a file in a GPU cell."
     )
 
-
-def _size(count: int) -> str:
-    return f"{count / 1e9:.1f} GB" if count >= 10**8 else f"{count / 1e6:.1f} MB"

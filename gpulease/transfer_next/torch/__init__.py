@@ -8,7 +8,7 @@ from torch.utils.hooks import RemovableHandle
 
 from gpulease.transfer_next import state, ways
 
-from . import devices, memory, objects, process, tensors
+from . import devices, memory, objects, process, tensors, valueless
 
 ways.enter(
     {
@@ -34,5 +34,6 @@ ways.enter(
 )  # fmt: skip
 ways.arrays.append(memory.reduce_array)
 ways.after_packing.append(memory.look)
+ways.valueless.append(valueless.way)
 ways.devices.append(ways.Device(devices.total_use, devices.use_of))
 state.enter(process.ROWS)

@@ -64,6 +64,8 @@ def _of_graph(pickler: Any, own: memory.Met, tensor: torch.Tensor, storage: Any,
     over = own.anchors.get((where, id(graph.leaves)))
     if over is None:
         leaves = tuple(sorted(graph.leaves, key=pickler.met.others.id_of))  # both sides sort alike
+        if pickler.met.structure_of is not None:  # where no value is, no backward needs a leaf
+            leaves = ()
         over = own.anchors[where, id(graph.leaves)] = Anchor(where, leaves)
     kind = None if type(tensor) is torch.Tensor else type(tensor)
     signed = loading.signature(tensor, side)
