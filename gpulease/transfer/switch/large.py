@@ -74,7 +74,7 @@ def _sentence(size: int, room: Room) -> str:
     if size <= room.parked:
         return f"{first}: it stays on the GPU and is parked when the lease ends."
     return (
-        f"{first} and for what may be parked ({size_text(room.parked)}): it is on the GPU only, and "
-        "lost when the lease ends. Save it to a file in a GPU cell."
+        f"{first} and for what may be parked ({size_text(room.parked)}): it is on the GPU "
+        "only, and lost when the lease ends. Save it to a file in a GPU cell."
     )
 
