@@ -47,8 +47,8 @@ class Exchange:
         #: Home's code ran, or may have, since the companion became the owner.
         self._beside = False
         self._runs_there = False
-        #: A callback ran there since home brought what GPU cells changed.
-        self._ran_there = False
+        #: Cells and callbacks that ran there, or may have, and how many of them home has followed.
+        self._ran_there = self._followed = 0
         self._cell = 0
 
     def _send(
@@ -79,10 +79,12 @@ class Exchange:
     def _bring(
         self, needed: Collection[str] | None, progress: Progress | None, *, hand_over: bool
     ) -> Brought:
-        if hand_over:
-            self._ran_there = False
+        ran = self._ran_there
         message = self._ask(needed, progress, hand_over=hand_over)
-        return self._take(message), shipping.size(message.blobs)
+        names = self._take(message)
+        if hand_over:
+            self._followed = ran
+        return names, shipping.size(message.blobs)
 
     def _ask(
         self, needed: Collection[str] | None, progress: Progress | None, *, hand_over: bool,

@@ -136,10 +136,12 @@ class HomeSide(Exchange):
             moved: tuple[str, ...] = ()
             size = 0
             if self.owner is Place.HOME or self._dirty or running or self._is_new(use):
+                self._follow(progress)
                 moved, size = self._send(_needed(use), progress, hand_over=True)
             names, more = self._send_lacking(use, progress)
             self.owner, self._dirty, self._beside = Place.GPU, False, bool(running)
             self._refuse_stayed(use)
+        self._ran_there += 1  # until its changes are here, however the cell ends
         self._use = self._last_use = use
         notes = tuple(thread_notes(running))
         return SwitchReport(moved + names, size + more, time.monotonic() - started, notes)
@@ -193,7 +195,7 @@ class HomeSide(Exchange):
         before = set(self._missing.conflicts)
         with self._exchange:
             self.peer.need()
-            moved, size = self._bring([], None, hand_over=True)
+            moved, size = self._follow(None)
         self._use = None  # until here a death loses what the cell changed
         conflicts = sorted(self._missing.conflicts.keys() - before)
         notes = (
@@ -219,8 +221,7 @@ class HomeSide(Exchange):
             moved: tuple[str, ...] = ()
             size = 0
             if self.connected:
-                if self.owner is Place.GPU and (self._runs_there or self._ran_there):
-                    moved, size = self._bring([], progress, hand_over=True)
+                moved, size = self._follow(progress)
                 names, more = self._bring_lacking(use, progress)
                 moved, size = moved + names, size + more
             self.owner = Place.HOME
@@ -228,6 +229,13 @@ class HomeSide(Exchange):
         self._reached.cell_begins(source)
         self.state.cell_begins(source, self.side.ns)
         return SwitchReport(moved, size, time.monotonic() - started)
+
+    def _follow(self, progress: Progress | None) -> Brought:
+        """Bring what is small of what the companion changed, since it may have changed anything."""
+        is_behind = self._ran_there != self._followed
+        if self.owner is Place.GPU and (self._runs_there or is_behind):
+            return self._bring([], progress, hand_over=True)
+        return (), 0
 
     def _bring_lacking(self, use: Use, progress: Progress | None) -> Brought:
         """Bring what a cell may read; of what home's memory does not hold, the structure."""
@@ -283,7 +291,7 @@ class HomeSide(Exchange):
 
     def ran_there(self) -> None:
         """The companion runs a callback of the page (any thread)."""
-        self._ran_there = True
+        self._ran_there += 1
 
     # ---- what people ask
 

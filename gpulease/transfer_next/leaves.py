@@ -7,11 +7,13 @@ no leaves, and neither is what has an equality of its own: to be asked for it is
 
 from __future__ import annotations
 
+import functools
+import gc
 import io
 import mmap
 import types
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 from . import locks, ways
@@ -22,6 +24,14 @@ from .stayed import Stayed
 _NEVER = (mmap.mmap, memoryview, weakref.ref)
 _GRAPH = "CUDAGraph"
 _METHODS = (types.MethodType, types.BuiltinFunctionType, types.MethodWrapperType)
+#: What runs code of its own when it is used.
+RUNNING = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
+_CODE = ("gi_code", "cr_code", "ag_code")
+#: What leads to code that such code calls.
+_CALLING = (
+    *RUNNING, types.FunctionType, types.MethodType, types.CellType, functools.partial, map, filter,
+    zip, enumerate, tuple, list, dict,
+)  # fmt: skip
 #: Type -> what is said of its objects, "" where they are no leaves.
 _words: weakref.WeakKeyDictionary[type, str] = weakref.WeakKeyDictionary()
 
@@ -72,3 +82,19 @@ def _look_at(kind: type) -> str:
         return ""
     ways: Any = (kind.__eq__, kind.__hash__)
     return words if ways == (object.__eq__, object.__hash__) else ""
+
+
+def code_within(found: Collection[Any]) -> Iterator[types.CodeType]:
+    """Yield the code of generators and coroutines, and of the functions that they hold."""
+    seen = dict(zip(map(id, found), found, strict=True))
+    pending = list(found)
+    while pending:
+        obj = pending.pop()
+        if isinstance(obj, RUNNING):
+            yield next(getattr(obj, name) for name in _CODE if hasattr(obj, name))
+        elif type(obj) is types.FunctionType:
+            yield obj.__code__
+        held = obj.__closure__ if type(obj) is types.FunctionType else gc.get_referents(obj)
+        more = [each for each in held or () if type(each) in _CALLING and id(each) not in seen]
+        seen.update(zip(map(id, more), more, strict=True))
+        pending += more

@@ -206,6 +206,7 @@ class Side:
         refused = spread_refusals(survey.components, self._roots.values())
         met: set[str] = set()
         pin_of = {id(obj): pin for pin, obj in self._pins.items()}
+        held_there = set(map(id, self._counterparts.values()))
         for component in survey.components:
             key = _plain(component.roots)
             reason = refused.get(component.roots)
@@ -217,7 +218,9 @@ class Side:
             if self._base.get(key) == component.digest and not fresh:
                 parcel.digests[key] = component.digest
                 parcel.memories |= component.pieces
-            elif _goes(component, wanted, small if hand_over else -1, room):
+            elif any(map(component.has, held_there)) or _goes(
+                component, wanted, small if hand_over else -1, room
+            ):  # what is held there may be called at any time
                 room = None if room is None else room - component.nbytes
                 for obj in fresh:
                     self._pin_count += 1

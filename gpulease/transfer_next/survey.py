@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import io
+import itertools
 import pickle
 import re
 import types
@@ -22,7 +23,7 @@ from typing import Any
 from gpulease.sides.libraries import library
 from gpulease.sides.names.analysis import SUBCLASSES, code_use
 
-from . import anatomy, classes, in_place, lasting, path, pieces, ways
+from . import anatomy, classes, in_place, lasting, leaves, path, pieces, ways
 from .asked import TOO_DEEP, Asked, Deep
 from .groups import ToldApart, joined
 from .hashing import buffer_digest, combine
@@ -180,7 +181,8 @@ class Component:
         if self.rests:
             return self.known_reads
         found: set[str] = set()
-        for code in self.of_kinds((types.CodeType,)):
+        staying = self.of_kinds(leaves.RUNNING)
+        for code in itertools.chain(self.of_kinds((types.CodeType,)), leaves.code_within(staying)):
             use = code_use(code)
             if use.unbounded or SUBCLASSES in use.reads:
                 return None

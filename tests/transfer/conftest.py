@@ -1,6 +1,5 @@
 import pytest
 
-from tests.transfer.engines import pair_kind
 from tests.transfer.kinds import BY_NEED, open_pair
 from tests.transfer.pair import Pair
 from tests.transfer.stepped import SteppedPair
@@ -11,7 +10,7 @@ def new_pair(monkeypatch):
     made = []
 
     def make(**options):
-        pair = pair_kind()(monkeypatch, **options)
+        pair = Pair(monkeypatch, **options)
         made.append(pair)
         return pair
 

@@ -6,17 +6,6 @@ import pickle
 import pytest
 
 
-def pair_kind():
-    """Return the class of pairs: home here, the companion in a process of its own."""
-    if os.environ.get("GPULEASE_ENGINE") == "next":
-        from tests.transfer_next.pair import NextPair
-
-        return NextPair
-    from tests.transfer.pair import Pair
-
-    return Pair
-
-
 def first_alone(exception):
     """Mark what only the first engine does: the second one's contract names this exception."""
     return pytest.mark.skipif(

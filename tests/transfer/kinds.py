@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import pytest
 
 from gpulease.errors import GPULeaseError
+from gpulease.transfer_next.api import Place
 from tests.transfer.companion_main import run
-from tests.transfer.engines import pair_kind
+from tests.transfer.pair import Pair
 
 #: Everything counts as large, so that only what a cell needs travels.
 BY_NEED = {"small_bytes": -1, "eager_bytes": -1}
@@ -61,7 +62,7 @@ def plain(cells):
 def open_pair(settings=None, kind=None):
     """A pair that many notebooks share, one after the other."""
     with pytest.MonkeyPatch.context() as patch:
-        pair = (kind or pair_kind())(patch, settings=settings)
+        pair = (kind or Pair)(patch, settings=settings)
         pair.attach()
         try:
             yield pair
@@ -95,7 +96,9 @@ def empty(pair):
     """Delete every name of the notebook; begin anew where something cannot be reached."""
     try:
         pair.home("for _n in [n for n in globals() if not n.startswith('__')]: del globals()[_n]")
-        clean = not pair.side.away_names() and not pair.side.unavailable.lost
+        clean = not pair.side.away_names() and not any(
+            row.place is Place.LOST for row in pair.side.status()
+        )
     except GPULeaseError:
         clean = False
     if not clean:

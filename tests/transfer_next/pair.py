@@ -101,7 +101,7 @@ class NextPair:
         self.all_kept = Counter()
         self.side = SimpleNamespace(
             away_names=lambda: sorted(self.here.away), explain=self.explain,
-            unavailable=SimpleNamespace(lost=()), status=lambda: self.here.away,
+            status=lambda: (),
             drain=self._drain, disconnect=self._disconnect,
         )  # fmt: skip
 
