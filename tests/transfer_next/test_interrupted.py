@@ -16,6 +16,12 @@ from tests.transfer.test_same_as_plain import WATCHED, plain
 SMALL = (2**24, -1, 150, 400)
 
 
+def _note(text):
+    """Note it where hypothesis takes notes: not on the thread of a drain."""
+    if threading.current_thread() is threading.main_thread():
+        note(text)
+
+
 class Drawn(Pair):
     """Each request may be interrupted before it is sent, or when its answer is there."""
 
@@ -31,11 +37,11 @@ class Drawn(Pair):
         def asks(*args, **more):
             how = self.choose(7)
             if how == 1:
-                note("  interrupted before it is sent")
+                _note("  interrupted before it is sent")
                 raise KeyboardInterrupt
             reply = ask(*args, **more)
             if how == 2:
-                note("  interrupted before the answer is read")
+                _note("  interrupted before the answer is read")
                 raise KeyboardInterrupt
             return reply
 
