@@ -27,7 +27,7 @@ from .api import (
     TransferSettings,
     VariableStatus,
 )
-from .engine import AbandonedError, Parcel, StageError
+from .engine import AbandonedError, Parcel, Receiver, StageError
 from .imports import import_ahead
 from .messages import abandoned, internal
 from .reached import Reached
@@ -211,8 +211,9 @@ class AwaySide:
 
     def _pack(self, message: Message) -> tuple[dict[str, Any], list[Any]]:
         body = message.body
-        options = {key: body[key] for key in ("hand_over", "small", "room")}
-        parcel = self._packed_of(body["needed"], **options)
+        receiver = Receiver(body["room"], frozenset(body["holds"]))
+        options = {key: body[key] for key in ("hand_over", "small")}
+        parcel = self._packed_of(body["needed"], receiver=receiver, **options)
         state = self.state.capture() if body["hand_over"] else b""
         return self._offer(parcel, state)
 

@@ -84,6 +84,16 @@ class Parcel:
 
 
 @dataclass(frozen=True)
+class Receiver:
+    """What the other side says of itself when it asks for a parcel."""
+
+    #: Bytes that it has room for.
+    room: int
+    #: Ids of large memory that it still has as it was when both sides had it.
+    holds: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
 class Sealed:
     """A component that this side cannot open."""
 
@@ -108,7 +118,7 @@ class Engine(Protocol):
         """Return the roots of each component that the other side lacks as it is here."""
 
     def pack(self, needed: Collection[str] | None = None, *, hand_over: bool = True,
-             small: int = 0, room: int | None = None,
+             small: int = 0, receiver: Receiver | None = None,
              reached: Collection[str] | None = None) -> Parcel:  # fmt: skip
         """Pack what changed, or what ``needed`` leads to; nothing is different afterwards.
 
@@ -117,7 +127,7 @@ class Engine(Protocol):
         task or a callback may have run.
 
         Of what changed, components of ``small`` bytes and fewer travel without being needed.  No
-        more bytes travel than the other side has ``room`` for, None for any number.
+        more bytes travel than the ``receiver`` has room for.
         """
 
     def acknowledge(self, parcel: Parcel, *, surely: bool = True) -> None:

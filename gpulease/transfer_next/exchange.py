@@ -93,6 +93,7 @@ class Exchange:
         body = {
             "needed": None if needed is None else sorted(needed),
             "hand_over": hand_over, "small": self._small, "room": max(0, self.peer.room()),
+            "holds": sorted(self.side.held_memory()),
         }  # fmt: skip
         return self.peer.ask("pack", body, seconds=seconds, progress=progress)
 

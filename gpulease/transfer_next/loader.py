@@ -9,6 +9,7 @@ import pickle
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from gpulease.errors import GPULeaseError
@@ -115,20 +116,31 @@ class Here:
 
     def large(self, oid: str, dtype: Any, shape: Any, strides: Any, writeable: bool) -> Any:
         """Return an array whose memory travels in pieces, the one that is here if there is one."""
-        size, numbers, parts = self.memories[oid]
-        found = self._others.get(oid)
-        if pieces.same_layout(found, dtype, shape, strides):
-            self._write(oid, found, numbers, parts)
-        elif sum(memoryview(part).nbytes for part in parts) < size:
-            raise StageError("memory that was here is gone")
-        else:
-            found = pieces.new(size, dtype, shape, strides)
-            pieces.write(found, numbers, parts)
-            self._others.bind(oid, found)
+        found = self.large_memory(
+            oid,
+            lambda known: pieces.same_layout(known, dtype, shape, strides),
+            lambda size: pieces.new(size, dtype, shape, strides),
+            partial(self._others.bind, oid),
+        )
         if not writeable:
             self.undo.add(lambda: found.setflags(write=True))
             self.lock_later(found)
         return found
+
+    def large_memory(self, oid: str, is_same: Callable[[Any], bool], make: Callable[[int], Any],
+                     keep: Callable[[Any], None]) -> Any:  # fmt: skip
+        """Return what has the memory ``oid``, written; ``make`` and ``keep`` a new one."""
+        size, numbers, parts = self.memories[oid]
+        found = self._others.get(oid)
+        if found is not None and is_same(found):
+            self._write(oid, found, numbers, parts)
+            return found
+        if sum(memoryview(part).nbytes for part in parts) < size:
+            raise StageError("memory that was here is gone")
+        made = make(size)
+        pieces.write(made, numbers, parts)
+        keep(made)
+        return made
 
     def _write(self, oid: str, found: Any, numbers: tuple[int, ...], parts: list[Any]) -> None:
         if oid not in self._written:  # the parts may hold what was here before by now
@@ -144,7 +156,7 @@ class Here:
             every = tuple(range(-(-size // pieces.PIECE)))
             if numbers != every:
                 found = self._others.get(oid)
-                if found is None or found.nbytes != size:
+                if found is None or pieces.size(found) != size:
                     raise StageError("memory that was here is gone")
                 self._write(oid, found, numbers, sent)
                 sent = list(map(bytes, pieces.cut(found, every)))

@@ -191,7 +191,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         self.kept_spaces: dict[int, Any] = {}
         #: Those that are known to have another name, too.
         self.spaces: dict[int, Any] = {}
-        #: By id, arrays whose memory travels in pieces.
+        #: By id, what has memory that travels in pieces.
         self.large: dict[str, Any] = {}
 
     def dump(self, obj: Any) -> None:
@@ -433,9 +433,9 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         return reduce_array(self.met.memory, obj, self.note_large)
 
     def note_large(self, obj: Any) -> str:
-        """Note an array whose memory travels in pieces, and return its id."""
+        """Note what has memory that travels in pieces, and return its id."""
         if self.met.limit is not None:
-            self.met.limit.spend(obj.nbytes)
+            self.met.limit.spend(pieces.size(obj))
         oid = self.met.others.id_of(obj)
         self.large[oid] = obj
         return oid

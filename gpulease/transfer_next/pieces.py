@@ -1,15 +1,17 @@
-"""Large memory of arrays: only the pieces that changed travel, into memory that is there already.
+"""Large memory: only the pieces that changed travel, into memory that is there already.
 
-An array that owns such memory has an id that both sides use.  Where the receiver has it, it stays
-the object that it is, and its bytes are written; the pickle holds the id alone.
+An array that owns such memory, or a library's object that does, has an id that both sides use.
+Where the receiver has it, it stays the object that it is, and its bytes are written; the pickle
+holds the id alone.  No more than a piece is copied to find out what changed.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from itertools import chain
+from typing import Any, NamedTuple
 
 import xxhash
 
@@ -49,13 +51,65 @@ def flat(found: Any) -> Any:
     return found.ravel(order="K").view("u1")
 
 
+class Way(NamedTuple):
+    """How the bytes of a kind of object are reached."""
+
+    size: Callable[[Any], int]
+    #: How it lies in its memory, in words: that of other words is other memory.
+    layout: Callable[[Any], str]
+    #: Returns a buffer of the bytes from one place to another; a copy only where it has to be.
+    read: Callable[[Any, int, int], Any]
+    #: Writes bytes from a place on; what was there comes back where it is undone.
+    write: Callable[[Any, int, Any, Undo | None], None]
+
+
+def _read(found: Any, start: int, stop: int) -> memoryview:
+    return memoryview(flat(found))[start:stop]
+
+
+def _write(found: Any, start: int, part: Any, undo: Undo | None) -> None:
+    if undo is not None and not found.flags.writeable:
+        undo.add(lambda: found.setflags(write=False))
+        found.setflags(write=True)
+    place = memoryview(flat(found))[start : start + memoryview(part).nbytes]
+    if undo is not None and type(part) is bytearray:
+        _swap(place, part)  # it is ours alone, and keeps what was here: no further copy
+        undo.add(partial(_swap, place, part))
+        return
+    if undo is not None:
+        undo.add(partial(operator.setitem, place, slice(None), bytes(place)))
+    place[:] = memoryview(part).cast("B")
+
+
+_ARRAYS = Way(
+    lambda found: int(found.nbytes),
+    lambda found: repr((found.dtype, found.shape, found.strides)),
+    _read,
+    _write,
+)
+_ways: dict[type, Way] = {}
+
+
+def enter(kind: type, way: Way) -> None:
+    """Enter how the bytes of a library's objects are reached."""
+    _ways[kind] = way
+
+
+def _way(found: Any) -> Way:
+    return _ways.get(type(found), _ARRAYS)
+
+
+def size(found: Any) -> int:
+    """Return how many bytes large memory has."""
+    return _way(found).size(found)
+
+
 def digests(found: Any) -> bytes:
-    """Return the digests of how an array lies in its memory, and of each piece of that."""
-    raw = memoryview(flat(found))
-    layout = repr((found.dtype, found.shape, found.strides)).encode()
-    starts = range(0, len(raw), PIECE)
-    parts: list[bytes | memoryview] = [layout, *(raw[start : start + PIECE] for start in starts)]
-    return b"".join(map(xxhash.xxh3_128_digest, parts))
+    """Return the digests of how something lies in its memory, and of each piece of that."""
+    way = _way(found)
+    starts = range(0, way.size(found), PIECE)
+    parts = (way.read(found, start, start + PIECE) for start in starts)
+    return b"".join(map(xxhash.xxh3_128_digest, chain([way.layout(found).encode()], parts)))
 
 
 def changed(now: bytes, before: bytes | None) -> tuple[int, ...]:
@@ -70,9 +124,9 @@ def changed(now: bytes, before: bytes | None) -> tuple[int, ...]:
 
 
 def cut(found: Any, numbers: Sequence[int]) -> list[Any]:
-    """Return these pieces of an array's memory, without a copy."""
-    raw = memoryview(flat(found))
-    return [raw[number * PIECE : (number + 1) * PIECE] for number in numbers]
+    """Return these pieces of large memory."""
+    read = _way(found).read
+    return [read(found, number * PIECE, (number + 1) * PIECE) for number in numbers]
 
 
 def same_layout(found: Any, dtype: Any, shape: Any, strides: Any) -> bool:
@@ -86,20 +140,10 @@ def same_layout(found: Any, dtype: Any, shape: Any, strides: Any) -> bool:
 
 def write(found: Any, numbers: Sequence[int], parts: Sequence[Any],
           undo: Undo | None = None) -> None:  # fmt: skip
-    """Write pieces into an array that is here, or that is new: then there is nothing to undo."""
-    if undo is not None and not found.flags.writeable:
-        undo.add(lambda: found.setflags(write=False))
-        found.setflags(write=True)
-    raw = memoryview(flat(found))
+    """Write pieces into memory that is here, or that is new: then there is nothing to undo."""
+    way = _way(found)
     for number, part in zip(numbers, parts, strict=True):
-        place = raw[number * PIECE : (number + 1) * PIECE]
-        if undo is not None and type(part) is bytearray:
-            _swap(place, part)  # it is ours alone, and keeps what was here: no further copy
-            undo.add(partial(_swap, place, part))
-            continue
-        if undo is not None:
-            undo.add(partial(operator.setitem, place, slice(None), bytes(place)))
-        place[:] = memoryview(part).cast("B")
+        way.write(found, number * PIECE, part, undo)
 
 
 def _swap(one: memoryview, other: bytearray) -> None:
@@ -108,11 +152,11 @@ def _swap(one: memoryview, other: bytearray) -> None:
         one[at], other[at] = other[at], bytes(one[at])
 
 
-def new(size: int, dtype: Any, shape: Any, strides: Any) -> Any:
+def new(nbytes: int, dtype: Any, shape: Any, strides: Any) -> Any:
     """Return an array with memory of its own."""
     np = library("numpy")
     for order in "CF":
         made = np.empty(shape, dtype, order=order)
         if made.strides == strides:
             return made
-    return np.ndarray(shape, dtype, buffer=rebuild.OwnedBytes(size), strides=strides)
+    return np.ndarray(shape, dtype, buffer=rebuild.OwnedBytes(nbytes), strides=strides)

@@ -51,6 +51,10 @@ class Here(Protocol):
     def large(self, oid: str, dtype: Any, shape: Any, strides: Any, writeable: bool) -> Any:
         """Return an array whose memory travels in pieces."""
 
+    def large_memory(self, oid: str, is_same: Callable[[Any], bool], make: Callable[[int], Any],
+                     keep: Callable[[Any], None]) -> Any:  # fmt: skip
+        """Return what has the memory ``oid``, written; ``make`` and ``keep`` a new one."""
+
     def lock_later(self, array: Any) -> None:
         """Make an array read-only once all is loaded: others may be views of it."""
 

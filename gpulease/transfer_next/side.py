@@ -25,7 +25,8 @@ from . import (
     state,
     stayed,
 )
-from .engine import Away, PackedComponent, Parcel, Sealed
+from .engine import Away, PackedComponent, Parcel, Receiver, Sealed
+from .going import Going
 from .loader import Staged
 from .pickler import Met, Pickler
 from .resting import Resting
@@ -137,7 +138,7 @@ class Side:
     # ---- going
 
     def pack(self, needed: Collection[str] | None = None, *, hand_over: bool = True,
-             small: int = 0, room: int | None = None,
+             small: int = 0, receiver: Receiver | None = None,
              reached: Collection[str] | None = None) -> Parcel:  # fmt: skip
         """Pack what changed, or what ``needed`` leads to, and what is ``small``."""
         with collector_waits():
@@ -147,7 +148,7 @@ class Side:
             if reached is None or "*" in reached:
                 self._resting.clear()
             # A look is over before the collector runs.
-            return self._pack(needed, hand_over, small, reached or (), room)
+            return self._pack(needed, hand_over, small, reached or (), receiver)
 
     def _look(self, reached: Collection[str]) -> tuple[Survey, dict[frozenset[str], list[Any]]]:
         """Look at all that may have changed, and for what something outside holds."""
@@ -186,7 +187,7 @@ class Side:
         return resting.closure(components, roots)
 
     def _pack(self, needed: Collection[str] | None, hand_over: bool, small: int,
-              reached: Collection[str], room: int | None) -> Parcel:  # fmt: skip
+              reached: Collection[str], receiver: Receiver | None) -> Parcel:  # fmt: skip
         survey, held = self._look(reached)
         names_own = self._own.names(self.ns)
         for name in self._own.reloaded(names_own):
@@ -203,52 +204,56 @@ class Side:
             [], [], names if hand_over else None, {}, frozenset(self._away),
             frozenset(), state.read() if hand_over else {}, own.loads(names_own),
         )  # fmt: skip
+        going = Going(wanted, small if hand_over else -1, receiver, dict(self._pieces))
+        going.pin_of = {id(obj): pin for pin, obj in self._pins.items()}
         refused = spread_refusals(survey.components, self._roots.values())
-        met: set[str] = set()
-        pin_of = {id(obj): pin for pin, obj in self._pins.items()}
-        held_there = set(map(id, self._counterparts.values()))
         for component in survey.components:
-            key = _plain(component.roots)
-            reason = refused.get(component.roots)
-            if reason is not None:
+            if (reason := refused.get(component.roots)) is not None:
                 parcel.away.update(self._stay(component, reason, can_come=False))
-                continue
-            objects = [obj for obj in held[component.roots] if in_place.can_be_filled(obj)]
-            fresh = [obj for obj in objects if id(obj) not in pin_of]
-            if self._base.get(key) == component.digest and not fresh:
-                parcel.digests[key] = component.digest
-                parcel.memories |= component.pieces
-            elif any(map(component.has, held_there)) or _goes(
-                component, wanted, small if hand_over else -1, room
-            ):  # what is held there may be called at any time
-                room = None if room is None else room - component.nbytes
-                for obj in fresh:
-                    self._pin_count += 1
-                    pin = pin_of[id(obj)] = f"{self._pin_prefix}.{self._pin_count}"
-                    self._pins[pin] = obj
-                parcel.kept += [
-                    type(obj).__name__
-                    for obj in held[component.roots]
-                    if not in_place.can_be_filled(obj)
-                ]
-                parcel.components.append(self._ship(survey, component, objects, pin_of))
-                parcel.digests[key] = component.digest
-                parcel.memories |= component.pieces
-                parcel.classes[key] = component.classes
-                met |= component.classes | {r[2:] for r in component.roots if r[0] == "c"}
             else:
-                parcel.away.update(self._stay(component, "it is not needed yet", can_come=True))
+                self._put(parcel, survey, component, held[component.roots], going)
+        met = {oid for each in parcel.classes.values() for oid in each}
+        met |= {r[2:] for each in parcel.components for r in each.roots if r[0] == "c"}
         self._pack_sealed(parcel, met)
-        kept = {id(each) for each in self._stays.values() if type(each) is not stayed.Stayed}
-        values = self._roots.values().items()
-        parcel.stays = {
-            name: leaves.leaf_kind(value) or type(value).__name__
-            for name, value in values
-            if id(value) in kept
-        }
+        parcel.stays = self._what_stays()
         parcel.shells = self._shells(survey.met, met)
         parcel.pins = frozenset(self._pins)
         return parcel
+
+    def _put(self, parcel: Parcel, survey: Survey, component: Component, held: list[Any],
+             going: Going) -> None:  # fmt: skip
+        """Put a component into a parcel, or what the other side is to know of it."""
+        key = _plain(component.roots)
+        pin_of = going.pin_of
+        objects = [obj for obj in held if in_place.can_be_filled(obj)]
+        fresh = [obj for obj in objects if id(obj) not in pin_of]
+        is_same = self._base.get(key) == component.digest and not fresh
+        # What is held there may be called at any time.
+        is_held = any(component.has(id(obj)) for obj in self._counterparts.values())
+        if not is_same and not is_held and not going.takes(component):
+            parcel.away.update(self._stay(component, "it is not needed yet", can_come=True))
+            parcel.memories |= going.kept(component)
+            return
+        parcel.digests[key] = component.digest
+        parcel.memories |= component.pieces
+        if is_same:
+            return
+        for obj in fresh:
+            self._pin_count += 1
+            pin = pin_of[id(obj)] = f"{self._pin_prefix}.{self._pin_count}"
+            self._pins[pin] = obj
+        parcel.kept += [type(obj).__name__ for obj in held if not in_place.can_be_filled(obj)]
+        parcel.components.append(self._ship(survey, component, objects, going))
+        parcel.classes[key] = component.classes
+
+    def _what_stays(self) -> dict[str, str]:
+        """Return the names whose very value cannot leave this side, and what it is, in words."""
+        kept = {id(each) for each in self._stays.values() if type(each) is not stayed.Stayed}
+        return {
+            name: leaves.leaf_kind(value) or type(value).__name__
+            for name, value in self._roots.values().items()
+            if id(value) in kept
+        }
 
     def _stay(self, component: Component, reason: str, *, can_come: bool) -> dict[str, Away]:
         values = self._roots.values()
@@ -271,7 +276,7 @@ class Side:
                 met |= sealed.classes.keys()
 
     def _ship(self, survey: Survey, component: Component, objects: list[Any],
-              pin_of: dict[int, str]) -> PackedComponent:  # fmt: skip
+              going: Going) -> PackedComponent:  # fmt: skip
         same = component.is_in_order() and not objects and all(r[0] == "n" for r in component.roots)
         pinned = {pin: obj for pin, obj in self._counterparts.items() if component.has(id(obj))}
         same = same and not pinned
@@ -284,10 +289,13 @@ class Side:
         memories, buffers = [], list(component.buffers)
         for oid, found in component.large.items():
             # Unless this is acknowledged, all of it goes the next time.
-            numbers = pieces.changed(component.pieces[oid], self._pieces.pop(oid, None))
-            memories.append((oid, found.nbytes, numbers))
+            numbers = pieces.changed(component.pieces[oid], going.known(oid))
+            self._pieces.pop(oid, None)
+            memories.append((oid, pieces.size(found), numbers))
             buffers += map(pickle.PickleBuffer, pieces.cut(found, numbers))
-        places = ((component.members.get(id(obj), (None,))[0], pin_of[id(obj)]) for obj in objects)
+        places = (
+            (component.members.get(id(obj), (None,))[0], going.pin_of[id(obj)]) for obj in objects
+        )
         return PackedComponent(
             component.order, component.stream, buffers,
             [(place, pin) for place, pin in places if place is not None],
@@ -437,15 +445,6 @@ class Side:
         if self._pins:  # what nothing holds any more goes at once: a graph, say
             held = self._held(survey)
             self._pins = holders.still_held(self._pins, survey.components, held)
-
-
-def _goes(component: Component, wanted: Collection[frozenset[str]] | None, small: int,
-          room: int | None) -> bool:  # fmt: skip
-    """Say whether a changed component travels: asked for or small, and within ``room`` bytes."""
-    if any(root[0] == "m" for root in component.roots):
-        return True
-    is_asked = wanted is None or component.roots in wanted or component.nbytes <= small
-    return is_asked and (room is None or component.nbytes <= room)
 
 
 def _is_of(root: str, module: str) -> bool:

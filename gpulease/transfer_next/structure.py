@@ -24,7 +24,7 @@ _SHOWN = "s:"
 
 
 class ShowingSide(Side):
-    """A side of a pair of which one can show the other what its memory does not hold."""
+    """A side of a pair: what it has of large values, and what it shows where it has not all."""
 
     def pack_structure(self, name: str) -> Parcel:
         """Return the component of ``name`` and its classes, without large values.
@@ -97,6 +97,10 @@ class ShowingSide(Side):
         survey = Survey(met, values, self._roots.known())
         survey.run({})
         return survey.components
+
+    def held_memory(self) -> set[str]:
+        """Return the ids of large memory that is here as both sides had it, bound or put aside."""
+        return {oid for oid in self._pieces if self._others.get(oid) is not None}
 
     def forget(self, names: Collection[str]) -> None:
         """The other side has deleted what is away."""

@@ -86,7 +86,7 @@ class Component:
     roots: frozenset[str]
     stream: bytes = b""
     buffers: list[Any] = field(default_factory=list)
-    #: By id, arrays whose memory travels in pieces, and the digests of these.
+    #: By id, what has memory that travels in pieces, and the digests of these.
     large: dict[str, Any] = field(default_factory=dict)
     pieces: dict[str, bytes] = field(default_factory=dict)
     digest: bytes = b""
@@ -147,7 +147,7 @@ class Component:
     def nbytes(self) -> int:
         """Size of the stream and the memory beside it."""
         sizes: list[int] = [buffer.raw().nbytes for buffer in self.buffers]
-        sizes += [found.nbytes for found in self.large.values()]
+        sizes += map(pieces.size, self.large.values())
         return self.known_size + len(self.stream) + sum(sizes)
 
     def is_plain(self, also: Collection[type] = ()) -> bool:

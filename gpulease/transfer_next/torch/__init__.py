@@ -6,7 +6,7 @@ import torch
 from torch.utils.data import DataLoader
 from torch.utils.hooks import RemovableHandle
 
-from gpulease.transfer_next import state, ways
+from gpulease.transfer_next import pieces, state, ways
 
 from . import devices, memory, objects, process, tensors, valueless
 
@@ -32,6 +32,7 @@ ways.enter(
         torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size, tensors.Anchor,
     ),
 )  # fmt: skip
+pieces.enter(torch.UntypedStorage, memory.LARGE)
 ways.arrays.append(memory.reduce_array)
 ways.after_packing.append(memory.look)
 ways.valueless.append(valueless.way)

@@ -36,9 +36,7 @@ class Plan:
         """Write everything; what was there before is noted first."""
         with torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
             for storage, data in self.writes:
-                held = bytearray(data) if memoryview(data).readonly else data
-                undo.add(partial(swap, storage, held))
-                swap(storage, held)
+                swap(storage, data, undo)
             for face in self.faces:
                 _shape(undo, face)
             filled = {id(face[0]): face[0] for face in self.faces}
@@ -163,30 +161,38 @@ def flat(storage: torch.UntypedStorage) -> torch.Tensor:
     return out.set_(storage, 0, (storage.nbytes(),), (1,))
 
 
-def write(storage: torch.UntypedStorage, data: Any) -> None:
+def write(storage: torch.UntypedStorage, data: Any, start: int = 0) -> None:
     """Put bytes into a new storage."""
-    if storage.nbytes():
+    if size := memoryview(data).nbytes:
         held = bytearray(data) if memoryview(data).readonly else data
-        flat(storage).copy_(torch.frombuffer(held, dtype=torch.uint8))
+        part = flat(storage)[start : start + size]
+        part.copy_(torch.frombuffer(held, dtype=torch.uint8))
 
 
-def swap(storage: torch.UntypedStorage, data: Any) -> None:
-    """Put bytes into a storage where it has others; what it had is in ``data`` then, if it can be.
+def swap(storage: torch.UntypedStorage, data: Any, undo: Any, start: int = 0) -> None:
+    """Put bytes into a storage where it has others; what it had is in ``data`` then.
 
     So nothing is needed beside the two to take it back.
     """
-    size = storage.nbytes()
+    held = bytearray(data) if memoryview(data).readonly else data
+    size = memoryview(held).nbytes
     if not size:
         return
-    if memoryview(data).readonly:
-        data = bytearray(data)
     for here, there in zip(
-        flat(storage).split(_PART),
-        torch.frombuffer(data, dtype=torch.uint8).split(_PART),
+        flat(storage)[start : start + size].split(_PART),
+        torch.frombuffer(held, dtype=torch.uint8).split(_PART),
         strict=True,
     ):
-        new = there.to(here.device)
-        if not torch.equal(here, new):
-            old = here.cpu() if here.device.type != "cpu" else here.clone()
-            here.copy_(new)
-            there.copy_(old)
+        if _swap(here, there):
+            undo.add(partial(_swap, here, there))
+
+
+def _swap(here: torch.Tensor, there: torch.Tensor) -> bool:
+    """Exchange the bytes of two tensors of one size; return whether they differed."""
+    new = there.to(here.device)
+    if torch.equal(here, new):
+        return False
+    old = here.cpu() if here.device.type != "cpu" else here.clone()
+    here.copy_(new)
+    there.copy_(old)
+    return True

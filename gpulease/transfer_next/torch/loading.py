@@ -52,6 +52,19 @@ def memory(oid: str, size: int, tag: str, data: Any) -> torch.UntypedStorage:
     return made
 
 
+def large_memory(oid: str, size: int, tag: str) -> torch.UntypedStorage:
+    """Return the storage ``oid``, whose memory travels in pieces."""
+    here = rebuild.here()
+    live = here.found(oid)
+    found: torch.UntypedStorage = here.large_memory(
+        oid,
+        lambda known: bool(known.nbytes() == size),
+        lambda _size: devices.empty(size, tag, here.side),
+        lambda made: _keep(oid, made, live),
+    )
+    return found
+
+
 def meta_memory(oid: str, size: int) -> torch.UntypedStorage:
     """Return a storage without memory."""
     live = rebuild.here().found(oid)

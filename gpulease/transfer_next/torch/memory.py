@@ -14,11 +14,13 @@ from typing import Any
 import torch
 
 from gpulease.sides.libraries import library
+from gpulease.transfer_next import pieces
 from gpulease.transfer_next.addresses import byte_bounds
 from gpulease.transfer_next.refuse import RefusedError
 from gpulease.transfer_next.torch import devices
 
 from . import loading, sharing
+from .commit import flat, swap, write
 from .graphs import Reached
 
 #: Smaller storages travel inside the pickle, as bytes.
@@ -196,19 +198,47 @@ def reduce_storage(pickler: Any, storage: torch.UntypedStorage) -> Any:
     oid, size = pickler.met.others.id_of(storage), storage.nbytes()
     if storage.device.type == "meta":
         return loading.meta_memory, (oid, size)
+    if size > pieces.PIECE:
+        return loading.large_memory, (pickler.note_large(storage), size, devices.tag_of(storage))
     return loading.memory, (oid, size, devices.tag_of(storage), bytes_of(storage))
 
 
 def bytes_of(storage: torch.UntypedStorage) -> Any:
     """Return what is in a storage: bytes, or a buffer where that would be large."""
     size = storage.nbytes()
+    if size >= _SMALL:
+        return pickle.PickleBuffer(read(storage, 0, size))
     if storage.device.type != "cpu":
         storage = storage.cpu()
-    if size < _SMALL:
-        return ctypes.string_at(storage.data_ptr(), size)
-    raw = (ctypes.c_ubyte * size).from_address(storage.data_ptr())
-    raw._gpulease_keep = storage
-    return pickle.PickleBuffer(memoryview(raw).cast("B"))
+    return ctypes.string_at(storage.data_ptr(), size)
+
+
+def read(storage: torch.UntypedStorage, start: int, stop: int) -> memoryview:
+    """Return a part of what is in a storage; of a device's it is a copy."""
+    size = min(stop, storage.nbytes()) - start
+    if storage.device.type == "cpu":
+        address, keep = storage.data_ptr() + start, storage
+    else:
+        keep = flat(storage)[start : start + size].cpu()
+        address = keep.data_ptr()
+    raw = (ctypes.c_ubyte * size).from_address(address)
+    raw._gpulease_keep = keep
+    return memoryview(raw).cast("B")
+
+
+def _layout(storage: torch.UntypedStorage) -> str:
+    return f"{storage.nbytes()} bytes {devices.tag_of(storage)}"
+
+
+def _write(storage: torch.UntypedStorage, start: int, part: Any, undo: Any) -> None:
+    with torch.no_grad():
+        if undo is None:
+            write(storage, part, start)
+        else:
+            swap(storage, part, undo, start)
+
+
+LARGE = pieces.Way(torch.UntypedStorage.nbytes, _layout, read, _write)
 
 
 # ---- arrays
