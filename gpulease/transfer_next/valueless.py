@@ -141,13 +141,21 @@ def _left_out(size_of: Any, usual: ways.Reduce | None, *, is_frame: bool) -> way
     def reduce(pickler: Any, obj: Any) -> Any:
         if size_of(pickler, obj) < SMALL:
             return pickler.as_usual(obj, type(obj), usual)
-        found = {name: getattr(obj, name, None) for name in _TOLD}
-        told = {name: value for name, value in found.items() if value is not None}
-        if is_frame and getattr(getattr(obj, "columns", None), "nbytes", 0) < SMALL:
-            told |= {name: getattr(obj, name) for name in _OF_FRAMES if hasattr(obj, name)}
-        return stand_in, (pickler.met.structure_of, type(obj), told)
+        # Once in a survey: what a frame tells is another object each time.
+        known = pickler.met.notes.setdefault("valueless", {})
+        if id(obj) not in known:
+            known[id(obj)] = pickler.met.structure_of, type(obj), _told(obj, is_frame=is_frame)
+        return stand_in, known[id(obj)]
 
     return reduce
+
+
+def _told(obj: Any, *, is_frame: bool) -> dict[str, Any]:
+    found = {name: getattr(obj, name, None) for name in _TOLD}
+    told = {name: value for name, value in found.items() if value is not None}
+    if is_frame and getattr(getattr(obj, "columns", None), "nbytes", 0) < SMALL:
+        told |= {name: getattr(obj, name) for name in _OF_FRAMES if hasattr(obj, name)}
+    return told
 
 
 def _size_of_array(pickler: Any, found: Any) -> int:
