@@ -17,6 +17,9 @@ _ATTRIBUTES: dict[tuple[str, str], tuple[tuple[str, str], ...]] = {
     ("os", "_Environ"): (("os", "environ"), ("os", "environb")),
     ("matplotlib", "RcParams"): (("matplotlib", "rcParams"),),
     ("jax._src.config", "Config"): (("jax", "config"),),
+    # The global generators: scipy's distributions and ``random.shuffle`` hold them.
+    ("numpy.random.mtrand", "RandomState"): (("numpy.random.mtrand", "_rand"),),
+    ("random", "Random"): (("random", "_inst"),),
 }
 
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from . import anatomy, private, registered_with
+from . import anatomy, private, registered_with, ways
 from .refuse import RefusedError
 
 log = logging.getLogger(__name__)
@@ -124,6 +124,7 @@ def parts_of(cls: Any) -> tuple[Any, Any]:
         registered,
         with_modules,
         members,
+        ways.entries_of(cls),
     )
 
 
@@ -197,7 +198,7 @@ def apply_methods(cls: Any, part: tuple[Any, ...], undo: Undo) -> None:
 
 def apply_rest(cls: Any, part: tuple[Any, ...], undo: Undo) -> None:
     """Set the other attributes of a class."""
-    rest, registered, with_modules, members = part
+    rest, registered, with_modules, members, entries = part
     for name, value in rest.items():
         _set(cls, name, value, undo)
     for each in registered:
@@ -205,6 +206,8 @@ def apply_rest(cls: Any, part: tuple[Any, ...], undo: Undo) -> None:
     registered_with.register(cls, with_modules)
     if members is not None:
         _apply_members(cls, members, undo)
+    for enter_class, entry in entries:
+        enter_class(cls, entry)
 
 
 def _apply_members(cls: Any, part: tuple[Any, Any], undo: Undo) -> None:

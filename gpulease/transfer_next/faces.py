@@ -18,6 +18,8 @@ from gpulease.sides.libraries import library
 from .addresses import byte_bounds, over
 
 Shown = Callable[[Any], bool]
+#: How much more the buffers of an Arrow array may have than what is in use.
+_SLACK = 64
 
 
 def is_face(kind: type) -> bool:
@@ -185,6 +187,8 @@ def reduce(obj: Any, shown: Shown) -> Any:  # noqa: PLR0911 - one a kind
     if is_arrow(kind) and kind.__name__ == "Buffer":
         arrays = arrays_of_arrow(obj)
         return (arrow_buffer, (arrays[0],)) if any(map(shown, arrays)) else NotImplemented
+    if is_arrow(kind) and marks_no_nulls(obj):
+        return arrow_array, (obj.type, len(obj), obj.buffers())
     if is_polars(kind):
         return _reduce_polars(obj, shown)
     if not is_face(kind):
@@ -257,6 +261,36 @@ def series_over(memory: Any, dtype: Any, name: str, kind: Any) -> Any:
     if at != memory.__array_interface__["data"][0]:
         raise ValueError("polars copied the array that a series was made over")
     return made
+
+
+def marks_no_nulls(obj: Any) -> bool:
+    """Say whether an Arrow array has marks for nulls and no null: its own way drops the marks.
+
+    Then pandas shows another size.  What is a part of a larger array goes its own way.
+    """
+    if not hasattr(obj, "null_count") or not hasattr(obj, "buffers") or obj.null_count:
+        return False
+    if obj.type.num_fields or obj.offset or not obj.buffers() or obj.buffers()[0] is None:
+        return False
+    return bool(obj.get_total_buffer_size() <= obj.nbytes + _SLACK)
+
+
+def own_column(obj: Any) -> dict[str, Any]:
+    """Return by name what a column of pandas has of Arrow that its own way drops a part of."""
+    kind = getattr(sys.modules.get("pyarrow"), "ChunkedArray", None)
+    held = getattr(obj, "__dict__", {}).items()
+    columns = {name: value for name, value in held if kind is not None and type(value) is kind}
+    return {
+        name: value
+        for name, value in columns.items()
+        if value.num_chunks == 1 and marks_no_nulls(value.chunk(0))
+    }
+
+
+def arrow_array(kind: Any, length: int, buffers: list[Any]) -> Any:
+    """Return an Arrow array over these buffers, which has no nulls."""
+    # Nulls are to be counted: of an array that is said to have none the marks are dropped.
+    return importlib.import_module("pyarrow").Array.from_buffers(kind, length, buffers, -1)
 
 
 def arrow_buffer(memory: Any) -> Any:

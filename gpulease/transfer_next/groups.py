@@ -21,15 +21,16 @@ _PLAIN = frozenset((
     str, bytes, tuple, int, float, complex, bool, frozenset, type(None), range, slice,
     types.CodeType, pickle.PickleBuffer, types.ModuleType, types.BuiltinFunctionType,
     types.MethodType, type(Ellipsis), re.Pattern, property, staticmethod, classmethod, InFrame,
-    types.GenericAlias, types.UnionType, object,
+    types.GenericAlias, types.UnionType, types.MappingProxyType, object,
 ))  # fmt: skip
 _PLAIN_MODULES = frozenset((
     "datetime", "decimal", "fractions", "pathlib", "uuid", "zoneinfo", "typing", "logging",
-    "ipaddress", "operator", "_operator",
+    "ipaddress", "operator", "_operator", "inspect",
 ))  # fmt: skip
 
 _DESCRIPTORS = frozenset((
-    "getset_descriptor", "method_descriptor", "wrapper_descriptor", "cython_function_or_method",
+    "getset_descriptor", "member_descriptor", "method_descriptor", "wrapper_descriptor",
+    "cython_function_or_method",
 ))  # fmt: skip
 
 

@@ -21,7 +21,9 @@ from .references import counted, references
 from .survey import Component
 
 #: Objects that hold others and are no identity of their own: who holds one, holds what is in it.
-_PASSING = (tuple, frozenset, types.MethodType, property, staticmethod, classmethod)
+_PASSING = (
+    tuple, frozenset, types.MethodType, types.MappingProxyType, property, staticmethod, classmethod,
+)  # fmt: skip
 
 
 class _Probe:
@@ -61,7 +63,7 @@ def held(component: Component, known: Counter[int]) -> list[Any]:
     found: dict[int, Any] = {}
     while pending:
         key = pending.pop()
-        if key in found or ways.is_lasting(type(members[key])):
+        if key in found or ways.may_be_held(type(members[key])):
             continue
         if key in component.spaces:  # it is filled by filling the object that it belongs to
             key = id(component.spaces[key])
@@ -93,7 +95,7 @@ def _apparently_held(component: Component, known: Counter[int]) -> set[int]:
     """
     kinds = component.kinds
     passing = {kind for kind in kinds if kind in _PASSING}
-    lasting = {kind for kind in kinds if ways.is_lasting(kind)}
+    lasting = {kind for kind in kinds if ways.may_be_held(kind)}
     # A plain object was reached through the one reference that it has, if we know of none.
     least = 1 if component.is_plain() else -1
     counts = counted(component.objects)

@@ -116,8 +116,9 @@ class Memory:
             base = root.base
             if type(base) is memoryview:
                 base = base.obj
-            elif base is not None and not isinstance(base, np.ndarray):
-                inner = getattr(base, "base", None)  # of what as_strided leaves in between
+            if base is not None and not isinstance(base, np.ndarray):
+                # Of what as_strided leaves in between, and of a view that Cython has made.
+                inner = getattr(base, "base", None)
                 base = inner if isinstance(inner, np.ndarray) else base
             if base is None or type(base) is rebuild.OwnedBytes:
                 return root, None
@@ -135,7 +136,8 @@ class Memory:
     def _of_others(self, root: Any, base: Any) -> Any:
         """Return the array that stands for memory which belongs to something of compiled code."""
         kind = type(base)
-        if kind is bytes or kind.__name__ == "PyCapsule":
+        of_jax = kind.__name__ == "ArrayImpl" and not root.flags.writeable
+        if kind is bytes or kind.__name__ == "PyCapsule" or of_jax:
             low, high = _bounds(root)
             for (start, end), known in self._foreign.items():
                 if start <= low and high <= end:

@@ -21,7 +21,7 @@ from typing import Any
 
 import cloudpickle
 
-from gpulease.sides import caches
+from gpulease.sides import caches, process_objects
 from gpulease.sides.libraries import library
 
 from . import (
@@ -328,6 +328,10 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             return self.stays(obj)
         return types.MethodType, (obj.__func__, obj.__self__)
 
+    def wrapped(self, obj: Any) -> Any:
+        """Reduce a class or static method, whose attributes are of the time when it was made."""
+        return rebuild.wrapped, (type(obj), obj.__func__, dict(vars(obj)))
+
     def marker(self, obj: object) -> Any:
         """Reduce an ``object()``, which is nothing but itself."""
         return rebuild.marker, (self.met.others.id_of(obj),)
@@ -385,6 +389,9 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             return caches.reduce(obj)
         if isinstance(obj, enum.Enum):
             return self._member(obj, kind)
+        if (one := process_objects.reduce(obj)) is not None:
+            self.met.named[id(obj)] = obj
+            return one
         if (found := unpickled.reduce(obj)) is not NotImplemented:
             return found
         if anatomy.made_by_python(kind) and (found := self.met.constant(obj)) is not None:
@@ -460,6 +467,8 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         # Blocks copy on write what they share; others have an array once.
         has_own = hasattr(obj, "mgr_locs") or type(obj).__name__.endswith("Manager")
         framed = partial(self.met.memory.framed, block=id(obj) if has_own else 0)
+        if len(reduced) > 2 and type(reduced[2]) is dict:
+            reduced[2].update(faces.own_column(obj))
         return tuple(_replaced(part, framed) for part in reduced)
 
 
@@ -508,6 +517,8 @@ KINDS: dict[type, Callable[[Pickler, Any], Any]] = {
     types.CellType: Pickler.cell,
     types.ModuleType: Pickler.module,
     types.MethodType: Pickler.method,
+    classmethod: Pickler.wrapped,
+    staticmethod: Pickler.wrapped,
     type: Pickler.class_,
     abc.ABCMeta: Pickler.class_,
     object: Pickler.marker,

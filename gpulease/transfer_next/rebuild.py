@@ -167,6 +167,14 @@ def fill_function(made: Any, state: tuple[dict[str, Any], Any]) -> None:
         made.__dict__ = space
 
 
+def wrapped(kind: Any, function: Any, space: dict[str, Any]) -> Any:
+    """Return a class or static method with these attributes."""
+    made = kind(function)
+    vars(made).clear()
+    vars(made).update(space)
+    return made
+
+
 def cell() -> types.CellType:
     """Return an empty cell."""
     return types.CellType()

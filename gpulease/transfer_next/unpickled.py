@@ -14,7 +14,6 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from gpulease.sides import process_objects
 from gpulease.sides.libraries import library
 
 from . import matches, readers
@@ -56,8 +55,6 @@ def wrapped_key(compare: Any, value: Any) -> Any:
 def reduce(obj: Any) -> Any:  # noqa: PLR0911 - one a kind
     """Reduce one of these; NotImplemented for what has a way of its own."""
     kind = type(obj)
-    if (one := process_objects.reduce(obj)) is not None:
-        return one
     if kind in _VIEWS:
         return dict_view, (gc.get_referents(obj)[0], _VIEWS[kind])
     if kind is types.MappingProxyType:  # of what it shows, not of a copy

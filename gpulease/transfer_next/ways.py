@@ -20,6 +20,7 @@ from .refuse import RefusedError
 #: Library -> the module that enters what is its own here.
 ROOMS = {
     "ipywidgets": "gpulease.transfer_next.widgets",
+    "jax": "gpulease.transfer_next.jax",
     "torch": "gpulease.transfer_next.torch",
     "tqdm": "gpulease.transfer_next.progress_bars",
 }
@@ -35,6 +36,7 @@ _by_class: dict[type, Reduce] = {}
 _lasting: list[type] = []
 _raw: list[Callable[[type], bool]] = []
 _values: set[type] = set()
+_frozen: set[type] = set()
 #: The way of each class that was asked for.
 _known: weakref.WeakKeyDictionary[type, Reduce | None] = weakref.WeakKeyDictionary()
 
@@ -61,23 +63,45 @@ devices: list[Device] = []
 valueless: list[Callable[[type, Reduce | None], Reduce | None]] = []
 
 
+@dataclass(frozen=True)
+class Register:
+    """A library's own register of classes."""
+
+    #: Returns how a class was entered, None where it was not.
+    entry_of: Callable[[type], Any]
+    #: Enters a class in this way; one that is there already stays as it is.
+    enter: Callable[[type, Any], None]
+
+
+registers: list[Register] = []
+
+
+def entries_of(cls: type) -> list[tuple[Callable[[type, Any], None], Any]]:
+    """Return what enters a class where it was entered, and how."""
+    found = ((each.enter, each.entry_of(cls)) for each in registers)
+    return [(enter_class, entry) for enter_class, entry in found if entry is not None]
+
+
 def enter(
     by_class: Mapping[type, Reduce],
     *,
     raw: Callable[[type], bool],
     lasting: Iterable[type] = (),
     values: Iterable[type] = (),
+    frozen: Iterable[type] = (),
 ) -> None:
     """Enter the kinds of a library; a subclass has the way of its nearest base.
 
     Objects of classes that ``raw`` is said of are their attributes.  Of each object of a
     ``lasting`` class there is one on each side for good, and what is in it is written into it.
-    Which of several equal ``values`` a name has cannot be seen.
+    Which of several equal ``values`` a name has cannot be seen.  Objects of ``frozen`` classes
+    never change: what holds one may go on holding the one before.
     """
     _by_class.update(by_class)
     _raw.append(raw)
     _lasting.extend(lasting)
     _values.update(values)
+    _frozen.update(frozen)
     _known.clear()
 
 
@@ -120,6 +144,11 @@ def is_raw(kind: type) -> bool:
 def is_lasting(kind: type) -> bool:
     """Say whether each side has one object for good of each of a class."""
     return bool(_lasting) and issubclass(kind, tuple(_lasting))
+
+
+def may_be_held(kind: type) -> bool:
+    """Say whether it does not matter that something outside holds an object of a class."""
+    return kind in _frozen or is_lasting(kind)
 
 
 def is_value(kind: type) -> bool:

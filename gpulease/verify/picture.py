@@ -14,6 +14,7 @@ import enum
 import fractions
 import functools
 import json
+import pathlib
 import random
 import re
 import types
@@ -251,7 +252,7 @@ def _simple(value: Any) -> str | None:  # noqa: PLR0911 - one a kind
             return f"{_kind(value)} {value!r}"
     if isinstance(value, enum.Enum):
         return f"{_kind(value)}.{value.name}"
-    if type(value) in _VALUES:
+    if type(value) in _VALUES or isinstance(value, pathlib.PurePath):
         return repr(value)
     if isinstance(value, type) and value.__module__ != "__main__":
         return f"{value.__module__}.{value.__qualname__}"
@@ -308,7 +309,9 @@ def _tensor(torch: Any, value: Any, down: Down) -> str:
         return f"{_kind(value)} without a shape yet"
     shape = "nested" if value.is_nested else tuple(value.shape)
     head = f"{_kind(value)} {value.dtype} {shape} {value.requires_grad} "
-    grad = value.grad if value.is_leaf else None
+    grad = None
+    with contextlib.suppress(RuntimeError):  # a view whose base was written to says nothing
+        grad = value.grad if value.is_leaf else None
     with torch.no_grad():
         plain = value.detach()
         if plain.is_meta:

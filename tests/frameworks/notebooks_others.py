@@ -125,6 +125,11 @@ NOTEBOOKS = {
         "m[0, 1] = 7; seen.append((w.to_dicts(), g.to_list(), s.to_list()))",
         "m[1] = 0; seen.append((w.to_dicts(), w.schema == {'p': pl.Int64, 'q': pl.Int64}))",
     ],
+    "columns of text, and the memory that pandas shows of them": [
+        "import pandas as pd\nseen=[]\ndf = pd.DataFrame({'n': ['a ', None, 'c'], 'm': ['x', 'y', 'zz']}); df['m'] = df['m'].str.strip(); df = df.drop_duplicates(); part = df['m'][1:]",
+        "seen.append(df.memory_usage().tolist())",
+        "seen.append((df.memory_usage().tolist(), part.tolist(), part.memory_usage()))",
+    ],
     "pyarrow": [
         "import pyarrow as pa, pyarrow.compute as pc\nseen=[]\nt = pa.table({'a': [1,2,None], 'b': ['x','y','z']}); arr = pa.array([1.,2.,3.]); sch = t.schema",
         "t = t.append_column('c', pc.multiply(t['a'], 2)); u = t.slice(1)",

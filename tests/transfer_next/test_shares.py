@@ -7,6 +7,26 @@ from gpulease.transfer_next.side import Side
 from tests.transfer_next.test_side import look, move, run
 
 NOTEBOOKS = {
+    "the global generators under other names": [
+        "import random, numpy as np\nfrom scipy import stats\nshuffle, draw, flip = random.shuffle, np.random.normal, stats.norm; random.seed(1); np.random.seed(1); seen = []",
+        "shuffle(l := [1, 2, 3, 4]); seen += [l, draw(), random.random(), np.random.rand(), flip.rvs()]",
+        "seen += [draw.__self__ is np.random.rand.__self__, flip.random_state is draw.__self__, shuffle.__self__ is random.random.__self__, draw()]",
+    ],
+    "a method's attributes, which are of the time when it was made": [
+        "import collections\nT = collections.namedtuple('T', 'a')\nclass C:\n    s = staticmethod(len)\nvars(C)['s'].note = 5",
+        "seen = [vars(T)['_make'].__qualname__, T._make.__qualname__, vars(C)['s'].note, C.s([1])]",
+        "seen.append(vars(T)['_make'].__doc__)",
+    ],
+    "a dataclass, of which each field shows one empty dictionary": [
+        "import dataclasses, types\n@dataclasses.dataclass\nclass D:\n    n: int = 1\nd = {'k': 1}; p = types.MappingProxyType(d); x = D(); held = iter([p])",
+        "d['j'] = 2; seen = [dict(p), next(held) is not None]",
+        "seen.append(len(p))",
+    ],
+    "a view that Cython made of an array": [
+        "from sklearn.neighbors import KNeighborsClassifier\nk = KNeighborsClassifier(1, algorithm='kd_tree').fit([[0.0], [1.0]], [0, 1])",
+        "seen = [k.predict([[0.9]]).tolist()]",
+        "seen.append(k.predict([[0.1]]).tolist())",
+    ],
     "frames that are copied on write, and their values": [
         "import pandas as pd\ndf = pd.DataFrame({'a': [1.0, 2, 3], 'b': [1.0, 2, 3]}); a = df.to_numpy(); d2 = df.iloc[:2]; s = df['a']",
         "df.iloc[0, 0] = 7",

@@ -20,8 +20,12 @@ NOTEBOOK = """
 import numpy as np, collections, dataclasses, enum, functools
 l = [1, float('nan')]; d = {'l': l, 's': {'b', 'a', 'c'}}; t = (l, d)
 a = np.arange(6.0); v = a[::2]; o = np.array([l, None], dtype=object)
+T = collections.namedtuple('T', 'a b')
 class C:
     kept = []
+    @staticmethod
+    def noted(): pass
+    noted.note = l
     def __init__(self): self.v = l
     def __getstate__(self): return {}
 c = C(); space = vars(c)
