@@ -28,7 +28,8 @@ class Going:
     def takes(self, component: Component) -> bool:
         """Say whether a component travels, as far as the receiver has room for it."""
         size = component.nbytes
-        if not any(root[0] == "m" for root in component.roots):
+        # No name says that a class or a module's part is away: these travel.
+        if not any(root[0] in "cm" for root in component.roots):
             is_asked = self.wanted is None or component.roots in self.wanted
             if not is_asked and size > self.small:
                 return False

@@ -201,8 +201,8 @@ def _add_unseen(counts: Counter[int], referents: list[Any], members: dict[int, A
 
 
 def _may_be_inner(obj: Any) -> bool:
-    if type(obj) is dict:
-        return "__builtins__" not in obj
+    if type(obj) is dict:  # not a module's, which functions hold: nor that of ``builtins``
+        return "__builtins__" not in obj and "__spec__" not in obj
     return gc.is_tracked(obj) and not isinstance(obj, type | types.ModuleType)
 
 

@@ -77,4 +77,3 @@ def _sentence(size: int, room: Room) -> str:
         f"{first} and for what may be parked ({size_text(room.parked)}): it is on the GPU "
         "only, and lost when the lease ends. Save it to a file in a GPU cell."
     )
-
