@@ -206,8 +206,9 @@ class Side:
         )  # fmt: skip
         going = Going(wanted, small if hand_over else -1, receiver, dict(self._pieces))
         going.pin_of = {id(obj): pin for pin, obj in self._pins.items()}
+        going.used = {oid for each in self._sealed.values() for oid in each.classes}
         refused = spread_refusals(survey.components, self._roots.values())
-        for component in survey.components:
+        for component in going.in_order(survey.components):
             if (reason := refused.get(component.roots)) is not None:
                 parcel.away.update(self._stay(component, reason, can_come=False))
             else:
@@ -234,6 +235,7 @@ class Side:
             parcel.away.update(self._stay(component, "it is not needed yet", can_come=True))
             parcel.memories |= going.kept(component)
             return
+        going.used |= component.classes
         parcel.digests[key] = component.digest
         parcel.memories |= component.pieces
         if is_same:
