@@ -277,8 +277,8 @@ gpulease is ready:   {options.url}
 
   What to try first
     1. Log in as student and start the server. {NOTEBOOK} opens, without a GPU.
-    2. Run the cells from the top. At the first %%gpu cell a GPU comes by itself.
-    3. Leave the notebook alone for {options.idle:.0f} s: you are warned, then the GPU leaves.
+    2. Run the cells from the top. The first %%gpu cell requests a GPU by itself.
+    3. Leave the notebook alone for {options.idle:.0f} s: you are warned, then the GPU is released.
        Run on: every variable is still there, and the next %%gpu cell gets a GPU again.
        {TORCH_NOTEBOOK} is the same with PyTorch, where it is installed.
     4. On the hub's home page ({options.url}hub/home): the card "Request GPU".

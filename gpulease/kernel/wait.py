@@ -367,7 +367,7 @@ class Waiter:
         return GPUNotReady(
             "not_ready",
             f"No GPU{waited}. {self.describe(lease)} Your request stays in the queue.",
-            next_step="Run the cell again to go on waiting, %gpu return to withdraw, or add "
+            next_step="Run the cell again to keep waiting, %gpu return to withdraw, or add "
             "--else cpu to run it here.",
             numbers={"position": lease["position"], "expected_start": lease["expected_start"]},
             status=503,

@@ -196,7 +196,7 @@ def _checked(ask: Ask, snapshot: Snapshot) -> GPUClass:
     if ask.wanted is not None and ask.wanted <= 0:
         raise GPULeaseError(
             "bad_duration",
-            f"A lease of {ask.wanted:g} seconds makes no sense.",
+            f"A lease of {ask.wanted:g} seconds is not valid.",
             next_step="Ask for a positive length, for example --for 30m.",
             numbers={"seconds": ask.wanted},
             status=422,

@@ -101,7 +101,7 @@ def _hours(name: str, pods: int) -> WarmHours:
             days = tuple(sorted((begin + each) % 7 for each in range(length)))
             return WarmHours(days, start, end, pods)
     example = Text("Write for example `Mon-Fri 08:00-18:00: 4`; a day ends at 24:00.")
-    raise FormError(Text("'{hours}' are no hours of the week.", hours=name), example, (name,))
+    raise FormError(Text("'{hours}' is not a part of the week.", hours=name), example, (name,))
 
 
 def _write_hours(all_: tuple[WarmHours, ...]) -> dict[str, int]:

@@ -146,7 +146,7 @@ class Named(As):
         for name in tree if self.strict else ():
             if not _NAME.fullmatch(name):
                 rule = Text("Use letters, digits, dot, dash and underscore, at most 63.")
-                raise FormError(Text("'{name}' is no name.", name=name), rule, (name,))
+                raise FormError(Text("'{name}' is not a valid name.", name=name), rule, (name,))
         return {name: _named(name, each) for name, each in tree.items()}
 
 
@@ -214,7 +214,7 @@ def duration(
     least: float = 0,
     most: float = 36525 * 86400.0,
     said: str = Text("100 years"),
-    why: str = Text("no time so far off can be reckoned with"),
+    why: str = Text("longer durations are not supported"),
 ) -> Duration:
     """Return the form of a duration between two bounds (seconds)."""
 
@@ -303,7 +303,7 @@ def zones() -> frozenset[str]:
 def _zone(raw: str) -> None:
     if raw not in zones():
         example = Text("Write for example Europe/Berlin.")
-        raise FormError(Text("'{zone}' is no time zone.", zone=raw), example)
+        raise FormError(Text("'{zone}' is not a time zone.", zone=raw), example)
 
 
 def _day(raw: str) -> date:
@@ -311,7 +311,7 @@ def _day(raw: str) -> date:
         return date.fromisoformat(raw)
     except ValueError:
         step = Text("Write for example 2026-12-24.")
-        raise FormError(Text("'{value}' is no day.", value=raw), step) from None
+        raise FormError(Text("'{value}' is not a day.", value=raw), step) from None
 
 
 FLAG: Final = Form(_flag, {"type": "boolean"})

@@ -365,7 +365,9 @@ def _why_cleared(snapshot: Snapshot, lease: Lease, nominee: str | None) -> str:
     evidence = snapshot.evidence.get(lease.id)
     if evidence is None or evidence.verdict is Verdict.UNKNOWN:
         return "no_data"
-    if evidence.verdict is not Verdict.IDLE or lease.reason == "unclaimed":
+    if evidence.verdict is not Verdict.IDLE or (
+        lease.reason == "unclaimed" and lease.claimed is not None
+    ):
         return "used"
     if evidence.before is Verdict.UNKNOWN:
         return "no_data"  # the count began again: the service was restarted

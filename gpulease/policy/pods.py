@@ -84,14 +84,14 @@ def _qualified(key: str) -> bool:
 
 def _label(name: str, value: str) -> None:
     if not _qualified(name):
-        raise FormError(Text("'{name}' is no label.", name=name), at=(name,))
+        raise FormError(Text("'{name}' is not a valid label.", name=name), at=(name,))
     if value and not re.fullmatch(_LABEL, value):
         raise FormError(Text("'{value}' cannot be a label's value.", value=value), at=(name,))
 
 
 def _annotation(name: str, _value: str) -> None:
     if not _qualified(name):
-        raise FormError(Text("'{name}' is no annotation.", name=name), at=(name,))
+        raise FormError(Text("'{name}' is not a valid annotation.", name=name), at=(name,))
     if name.startswith("gpulease/"):
         raise FormError(Text("'{name}' is gpulease's own.", name=name), at=(name,))
 
@@ -105,7 +105,7 @@ def _extra_label(name: str, value: str) -> None:
 def _extended(name: str) -> None:
     domain, slash, _ = name.rpartition("/")
     if not _qualified(name) or not slash or domain.endswith("kubernetes.io"):
-        raise FormError(Text("'{name}' is no extended resource (domain/name).", name=name))
+        raise FormError(Text("'{name}' is not an extended resource (domain/name).", name=name))
 
 
 def _extra_resource(name: str, value: str) -> None:
@@ -147,12 +147,12 @@ def _checked(check: Callable[[str, str], None]) -> As:
 def _topology(key: str) -> None:
     if not _qualified(key):
         example = Text("Write for example resource.kubernetes.io/pcieRoot.")
-        raise FormError(Text("'{text}' is no label or attribute.", text=key), example)
+        raise FormError(Text("'{text}' is not a valid label or attribute.", text=key), example)
 
 
 def _product(name: str) -> None:
     if not re.fullmatch(_LABEL, name.replace(" ", "-")):
-        raise FormError(Text("'{text}' is no product name.", text=name))
+        raise FormError(Text("'{text}' is not a product name.", text=name))
 
 
 @dataclass(frozen=True)
@@ -205,7 +205,7 @@ def _toleration(taint: str) -> Toleration:
     key, _, value = rest.partition("=")
     if not _qualified(key) or (value and not re.fullmatch(_LABEL, value)):
         message = Text(
-            "'{text}' is no taint; write key, key=value or key=value:NoSchedule.", text=taint
+            "'{text}' is not a taint; write key, key=value or key=value:NoSchedule.", text=taint
         )
         raise FormError(message)
     if effect not in ("", *_EFFECTS):

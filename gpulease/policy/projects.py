@@ -40,7 +40,7 @@ ADDRESS: Final = f"{_PART}@{_PART}"
 
 def _address(raw: str) -> None:
     if not re.fullmatch(ADDRESS, raw):
-        raise FormError(Text("'{text}' is no e-mail address.", text=raw))
+        raise FormError(Text("'{text}' is not an e-mail address.", text=raw))
 
 
 @dataclass(frozen=True)

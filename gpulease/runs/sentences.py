@@ -20,9 +20,9 @@ _FAULTS = {
     "kernel_died": Text("its kernel died"),
 }
 _ENDS = {
-    "succeeded": Text("Every cell ran."),
+    "succeeded": Text("Finished."),
     "notebook_error": Text("A cell failed."),
-    "gpu_time_over": Text("A cell went on beyond the time for which its GPU may be had."),
+    "gpu_time_over": Text("A cell ran longer than its GPU was available."),
     "unreadable": Text("The notebook could not be read or written."),
     "cancelled": Text("It was cancelled."),
     "admin_cancelled": Text("An admin cancelled it."),
@@ -30,10 +30,10 @@ _ENDS = {
     "not_set_up": Text("This hub does not start servers for runs yet."),
 }
 _BEGINS = {
-    "submitted": Text("It was submitted."),
+    "submitted": Text("Submitted."),
     "starting": Text("Its notebook server is starting."),
-    "executing": Text("It begins."),
-    "gpu": Text("It has a GPU."),
+    "executing": Text("Started."),
+    "gpu": Text("GPU assigned."),
     "gpu_changed": Text("It continues with other GPUs."),
     "gpu_left": Text("Its GPU was released."),
 }
@@ -66,7 +66,7 @@ def _about(run: Run) -> str:
 
 def _progress(run: Run) -> str:
     if not run.cells:
-        return Text("It begins.")
+        return Text("Started.")
     return Text("{done} of {cells} cells are done.", done=run.done, cells=run.cells)
 
 

@@ -138,9 +138,9 @@ _CAUSES = (
     (
         "password authentication",
         "PostgreSQL does not accept the user or the password",
-        "Mend them in the address.",
+        "Correct them in the address.",
     ),
-    ("connection refused", "nothing answers at its address", "Start it, or mend the address."),
+    ("connection refused", "nothing answers at its address", "Start it, or correct the address."),
     ("no such table", "its tables are gone", "Put the right database back."),
     ("does not exist", "it or its tables are gone", "Put the right database back."),
     ("malformed", "the database file is damaged", "Restore it from a backup."),

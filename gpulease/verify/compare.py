@@ -32,7 +32,7 @@ _REPORT = (
     "this notebook."
 )
 _AFTER = (
-    "They differ after this cell's error and perhaps because of it, so they are not compared. Mend "
+    "They differ after this cell's error and perhaps because of it, so they are not compared. Fix "
     "the cell and verify again, and they will be."
 )
 

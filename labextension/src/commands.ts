@@ -5,8 +5,8 @@ import { ICommandPalette } from '@jupyterlab/apputils';
 
 import type { Actions } from './actions';
 import type { IWish } from './api';
-import { roughly } from './time';
 import { better, wished } from './wishes';
+import { keepFor } from './words';
 
 export const CommandIDs = {
   request: 'gpulease:request',
@@ -73,9 +73,7 @@ function addLeaseCommands(app: JupyterFrontEnd, actions: Actions): void {
   commands.addCommand(CommandIDs.keep, {
     label: () => {
       const keep = actions.lease()?.keep;
-      return keep?.allowed
-        ? trans.__('Keep for %1 (%2 left)', roughly(keep.seconds), keep.left)
-        : trans.__('Keep');
+      return keep?.allowed ? keepFor(keep, trans) : trans.__('Keep');
     },
     caption: () => actions.lease()?.keep.reason ?? '',
     isEnabled: () => actions.lease()?.keep.allowed ?? false,

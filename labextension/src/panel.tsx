@@ -10,7 +10,7 @@ import { Cells } from './cells';
 import type { INotebooks } from './notebooks';
 import { Past } from './past';
 import { Sparkline } from './sparkline';
-import { hour, roughly } from './time';
+import { hour } from './time';
 import { Reservations } from './reservations';
 import { better } from './wishes';
 import type { ILease, IProject, IReservation } from './wire';
@@ -20,6 +20,7 @@ import {
   ending,
   gpuName,
   here,
+  keepFor,
   memoryInUse,
   priced,
   shared,
@@ -175,11 +176,7 @@ function LeaseSection({ actions }: { actions: Actions }): JSX.Element {
         )}
         {lease?.keep.allowed && (
           <Action
-            text={trans.__(
-              'Keep for %1 (%2 left)',
-              roughly(lease.keep.seconds),
-              lease.keep.left
-            )}
+            text={keepFor(lease.keep, trans)}
             accent={lease.state === 'warned'}
             act={() => actions.keep()}
           />

@@ -27,6 +27,14 @@ export function roughly(seconds: number): string {
   return hours % 24 ? `${Math.floor(hours / 24)} d ${hours % 24} h` : `${hours / 24} d`;
 }
 
+/** How long something is expected to take: `20 s`, `1 min`, never finer than an estimate is. */
+export function estimate(seconds: number): string {
+  if (seconds < 50) {
+    return roughly(Math.max(10, Math.ceil(seconds / 10) * 10));
+  }
+  return roughly(Math.max(1, Math.round(seconds / 60)) * 60);
+}
+
 /** Seconds from `now` (ms since 1970) to an ISO time; `null` where there is none. */
 export function until(at: string | null | undefined, now: number): number | null {
   return at ? (Date.parse(at) - now) / 1000 : null;

@@ -1,7 +1,7 @@
 // What a lease's state is called where there is little room: status bar, toolbar, titles.
 // The whole sentences are the service's (`sentence`, `next_step`).
 
-import { clock, day, hour, roughly, until } from './time';
+import { clock, day, estimate, hour, roughly, until } from './time';
 import type { IGPUClass, ILease } from './wire';
 
 /** What this module needs of Lab's translator. */
@@ -88,8 +88,12 @@ export function short(
           brief: words.__('Idle warning in %1', clock(left))
         };
       }
-      const text = words.__('%1 · %2 left', name, roughly(inHours(left)));
-      return { text, level: 'good' };
+      const time = roughly(inHours(left));
+      return {
+        text: words.__('%1 · %2 left', name, time),
+        level: 'good',
+        brief: words.__('%1 left', time)
+      };
     }
   }
 }
@@ -119,7 +123,7 @@ function queued(lease: ILease, now: number, words: IWords): string {
     return words.__('Queued');
   }
   const where = place === 1 ? words.__('Queue: next') : words.__('Queue: %1', place);
-  return wait === null ? where : `${where} · ${roughly(Math.max(5, wait))}`;
+  return wait === null ? where : `${where} · ${estimate(wait)}`;
 }
 
 function starting(lease: ILease, words: IWords): string {
@@ -137,6 +141,16 @@ function starting(lease: ILease, words: IWords): string {
     default:
       return words.__('Starting');
   }
+}
+
+/** What a click on Keep does, and how often that is possible. */
+export function keepFor(keep: ILease['keep'], words: IWords): string {
+  return words._n(
+    'Keep for %2 (%1 time left)',
+    'Keep for %2 (%1 times left)',
+    keep.left,
+    roughly(keep.seconds)
+  );
 }
 
 export const IDLE_REASONS: ReadonlySet<string> = new Set([
@@ -167,12 +181,12 @@ export function available(each: IGPUClass, now: number, words: IWords): string {
     said.push(words._n('%1 waiting', '%1 waiting', each.queued, each.queued));
   }
   if (!each.free && each.provision) {
-    said.push(words.__('a machine is added, usually in %1', roughly(each.provision)));
+    said.push(words.__('a machine is added, usually in %1', estimate(each.provision)));
     return said.join(', ');
   }
   const wait = each.free ? null : until(each.expected_start, now);
   if (wait !== null) {
-    said.push(words.__('in about %1', roughly(Math.max(60, wait))));
+    said.push(words.__('in about %1', estimate(Math.max(60, wait))));
   }
   return said.join(', ');
 }

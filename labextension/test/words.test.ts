@@ -1,12 +1,13 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { clock, day, hour, roughly, size, speak, until } from '../src/time';
+import { clock, day, estimate, hour, roughly, size, speak, until } from '../src/time';
 import type { IGPUClass, ILease, LeaseState } from '../src/wire';
 import {
   available,
   ending,
   here,
+  keepFor,
   memoryInUse,
   shared,
   short,
@@ -20,7 +21,7 @@ const words = {
   __: (text: string, ...args: unknown[]) =>
     text.replace(/%(\d)/g, (_, n) => String(args[n - 1])),
   _n: (one: string, many: string, n: number, ...args: unknown[]) =>
-    (n === 1 ? one : many).replace(/%(\d)/g, (_, at) => String(args[at - 1]))
+    (n === 1 ? one : many).replace(/%(\d)/g, (_, at) => String([n, ...args][at - 1]))
 };
 
 const T4: IGPUClass = {
@@ -129,6 +130,23 @@ test('a countdown never goes below zero and never shows 60 seconds', () => {
   assert.equal(clock(2 * 3600), '2 h');
 });
 
+test('a button has room for every time left', () => {
+  const named = lease('active', {
+    ends_at: after(600),
+    gpu_class: 'a-class-of-many-words'
+  });
+  for (const ends_by of ['exam', 'idle_warning', 'hard_limit'] as const) {
+    const said = short({ ...named, ends_by }, [], NOW, words);
+    assert.ok((said.brief ?? said.text).length < 25);
+  }
+});
+
+test('Keep says for how long and how often', () => {
+  const keep = { allowed: true, left: 3, seconds: 900, reason: '' };
+  assert.equal(keepFor(keep, words), 'Keep for 15 min (3 times left)');
+  assert.equal(keepFor({ ...keep, left: 1 }, words), 'Keep for 15 min (1 time left)');
+});
+
 test('durations and sizes are short', () => {
   assert.equal(roughly(40), '40 s');
   assert.equal(roughly(60), '1 min');
@@ -136,6 +154,10 @@ test('durations and sizes are short', () => {
   assert.equal(roughly(119.7), '2 min');
   assert.equal(roughly(7 * 3600 + 300), '7 h 5 min');
   assert.equal(roughly(51 * 3600), '2 d 3 h');
+  assert.equal(estimate(1), '10 s');
+  assert.equal(estimate(31), '40 s');
+  assert.equal(estimate(64), '1 min');
+  assert.equal(estimate(100), '2 min');
   assert.equal(size(812), '812 B');
   assert.equal(size(999_600), '1.0 MB');
   assert.equal(size(34_000_000), '34 MB');

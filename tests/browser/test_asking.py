@@ -194,7 +194,7 @@ def test_time_and_price_are_said_before_asking_on_page_and_card(stage: Stage, pa
         r"expected in about 12 min \(.*\d:\d\d.*\) · an hour counts as 2 GPU-hours",
         first,
     )
-    assert "not known yet · an hour counts as 1 GPU-hour" in text_of(page, "[data-key=class-b]")
+    assert "no estimate yet · an hour counts as 1 GPU-hour" in text_of(page, "[data-key=class-b]")
     page.click("label[for=class-a]")
     page.wait_for_selector("text=You get place 3 in the queue; expected in about 12 min")
     page.goto(f"{stage.url}card")

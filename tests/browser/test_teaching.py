@@ -212,7 +212,7 @@ def test_a_lab_that_is_open_shows_who_came_is_told_and_extended(
     student.goto(demo.service)
     student.click("[data-action=ask]")
     teacher.wait_for_selector(
-        "tr[data-kind=has]:has-text('student'):has-text('Active')", timeout=LONG
+        "tr[data-kind=has][data-state=active]:has-text('student')", timeout=LONG
     )
     assert teacher.inner_text("[data-kind=has][data-action=filter] .gl-count") == "1"
     teacher.click("[data-kind=has][data-action=filter]")

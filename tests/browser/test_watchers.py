@@ -82,7 +82,7 @@ def test_what_is_wrong_in_the_booking_form_is_said_by_its_field(stage: Stage, pa
     said = "Mail is sent to “me”: it must be an e-mail address."
     found.get_by_text(said, exact=True).wait_for()
     page.fill("#book-extra", "ada: 15, nobody")
-    found.get_by_text("“nobody” is no extra time.").wait_for()
+    found.get_by_text("“nobody” is not an extra time.").wait_for()
     assert "such as ada: 15" in found.inner_text()
     page.fill("#book-extra", "ada: 15")
     found.get_by_text(said, exact=True).wait_for()
@@ -483,7 +483,7 @@ def test_anothers_server_is_not_mine_and_no_data_is_said_once(stage: Stage, page
     page.wait_for_selector("#table >> text=default server")
     assert page.inner_text("#table").count("no data") == 1
     page.click("[aria-label='End the lease of grace']")
-    assert "for default server" in page.inner_text("#end-who")
+    assert "on default server" in page.inner_text("#end-who")
     page.keyboard.press("Escape")
     page.click("[data-tab=history]")
     page.wait_for_selector("#ended >> text=default server")
@@ -637,10 +637,10 @@ def test_classes_that_share_a_pool_show_its_gpus_once(stage: Stage, page: Any) -
     page.wait_for_selector("#classes li")
     cards = [" ".join(each.split()) for each in page.locator("#classes li").all_inner_texts()]
     assert len(cards) == 3
-    assert cards[0].count("2 of 2 in use") == 1
+    assert cards[0].count("2 of 2 leased") == 1
     assert "shared by these classes" in cards[0]
-    assert "0 of 2 in use" in cards[1]
-    assert "0 of 5 in use" in cards[2]
+    assert "0 of 2 leased" in cards[1]
+    assert "0 of 5 leased" in cards[2]
 
 
 def test_a_cancelled_session_takes_two_clicks_in_two_places(stage: Stage, page: Any) -> None:
@@ -761,3 +761,30 @@ def test_an_admin_sees_use_over_time_behind_a_tab(stage: Stage, page: Any) -> No
 #: Whether a canvas has a pixel that is not clear.
 PAINTED = """all => all.map(one => one.getContext("2d")
   .getImageData(0, 0, one.width, one.height).data.some(value => value > 0))"""
+
+
+def test_a_service_that_is_away_does_not_empty_the_calendar(stage: Stage, page: Any) -> None:
+    stage.reader = PageReader("ida", leads=("cs101",))
+    noon = datetime.now(UTC).replace(hour=12, minute=0, second=0, microsecond=0)
+    stage.reservations = [reserved(noon)]
+    page.goto(stage.url + "group")
+    page.wait_for_selector(".ec-event:has-text('night')")
+    problem = {"reason": "store_unavailable", "title": "Not now.", "numbers": {}}
+    stage.answers["GET reservations"] = (503, problem)
+    page.click("button.ec-timeGridDay")
+    page.wait_for_selector("#gl-alerts >> text=Not now.")
+    page.wait_for_selector(".ec-event:has-text('night')")
+
+
+def test_what_an_instructor_did_is_said_where_it_is_seen(stage: Stage, page: Any) -> None:
+    stage.reader = PageReader("ida", leads=("cs101",))
+    people(stage)
+    stage.answers["POST messages"] = (201, {"id": "m1"})
+    page.goto(stage.url + "group")
+    page.fill("#message-text", "The room is B12.")
+    page.click("#message-form >> text=Send")
+    page.wait_for_selector("#gl-alerts >> text=Sent.")
+    page.click("[aria-label='End the lease of grace']")
+    page.fill("#end-note", "The room closes.")
+    page.click("#end-submit")
+    page.wait_for_selector("#gl-alerts >> text=The lease of grace is being ended.")

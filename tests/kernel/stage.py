@@ -26,7 +26,7 @@ from tests.helpers import wait_for, wait_for_async
 SECONDS = 30.0
 
 #: What the service says of a request: with its place and its expected start, in Lab's language.
-WAITS = "All GPUs are in use. You are next. When it starts is not known yet."
+WAITS = "All GPUs are in use. You are next. No estimate yet."
 #: The first lease of a stage.  A lease's processes are found by its id, machine-wide: each test
 #: process needs ids of its own, or one would end the other's companions.
 LEASE = f"stage-{os.getpid()}-1"
@@ -237,7 +237,7 @@ class Stage:
             found = self._ask(args, self.kernels[writer])
         elif name == "keep":
             lease = self.leases[args["lease_id"]]
-            sentence = "You kept the GPU until 12:34:56 UTC."
+            sentence = "Yours until 12:34:56 UTC."
             changed = {"state": "active", "warned_until": None, "reason": "kept"}
             found = {**lease, "version": lease["version"] + 1, "sentence": sentence, **changed}
             if not lease["keep"]["allowed"]:

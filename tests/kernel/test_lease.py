@@ -870,7 +870,7 @@ def test_keep_takes_the_warning_away_and_says_until_when(stage: Stage, kernel: H
     kept = kernel.run("%gpu keep")
     assert ("keep", {"lease_id": LEASE}) in stage.calls
     until = own_times("12:34:56 UTC")
-    assert kept.text().strip() == f"Kept. You kept the GPU until {until}."
+    assert kept.text().strip() == f"Kept. Yours until {until}."
     taken = [m for m in kernel.others if m["msg_type"] == "update_display_data"]
     assert [m["content"]["data"]["text/plain"] for m in taken] == [""], "the note under the cell"
     assert kernel.run("x").kinds() == ["execute_result"], "no warning is told any more"

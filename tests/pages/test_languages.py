@@ -3,17 +3,22 @@
 import json
 import re
 import urllib.request
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from http.cookies import SimpleCookie
+from pathlib import Path
 
 import pytest
+from babel.messages.pofile import read_po
 from tornado.httputil import HTTPHeaders, HTTPServerRequest, RequestStartLine
 
+import gpulease.lab
 from gpulease.errors import GPULeaseError
 from gpulease.policy import document
 from gpulease.policy.explanation.explain import explain
 from gpulease.policy.units import say_day
+from gpulease.service import languages
 from gpulease.service.languages import COOKIE, LANGUAGES, answer_in, language_of, problem_in, script
 from gpulease.service.pages.frames import STATIC
 from gpulease.texts import Text, counted, joined
@@ -21,6 +26,7 @@ from tests.pages.stage import Stage
 from tests.policy.build import policy
 from tests.policy.test_explain import MADE, REACHABLE
 
+LAB = "locale/fr_FR/LC_MESSAGES/gpulease.json"
 OTHERS = [language for language in LANGUAGES if language != "en"]
 
 
@@ -141,3 +147,21 @@ def test_what_is_wrong_with_a_policy_is_told_in_the_language(language: str) -> N
 )
 def test_days_have_the_names_of_the_language(language: str, day: str) -> None:
     assert answer_in(language, say_day(datetime(2026, 3, 3, 14, tzinfo=UTC))) == day
+
+
+def french() -> Iterator[str]:
+    """Every French text of the pages and of JupyterLab."""
+    with (Path(languages.__file__).parent / "locale/fr/LC_MESSAGES/gpulease.po").open("rb") as file:
+        for message in read_po(file):
+            forms = message.string
+            yield from (forms,) if isinstance(forms, str) else forms
+    lab = json.loads((Path(gpulease.lab.__file__).parent / LAB).read_text(encoding="utf-8"))
+    for key, forms in lab.items():
+        yield from forms if key else ()
+
+
+def test_french_is_set_as_french_is_and_has_one_word_for_a_lease() -> None:
+    """No line may begin with a colon, and an apostrophe is the same one everywhere."""
+    setting = r"\w'\w| [:;?!»](?!\w)|« |[}\d] %(?!\w)"
+    odd = re.compile(rf"{setting}|\b(bail|baux)\b|\b(une|la|sa) GPU", re.IGNORECASE)
+    assert [text for text in french() if odd.search(text)] == []

@@ -167,7 +167,7 @@ def test_the_queue_is_explained_with_place_and_time():
         f"{instant(at(30))} and {instant(at(120))}."
     )
     unsure = explain(request(1, reason="no_capacity"), POLICY, position=1)
-    assert unsure.sentence.endswith("You are next. When it starts is not known yet.")
+    assert unsure.sentence.endswith("You are next. No estimate yet.")
 
 
 def test_a_warning_says_why_and_until_when():

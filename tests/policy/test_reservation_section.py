@@ -70,7 +70,7 @@ def test_it_is_written_back_as_it_was_read():
         ("advance: soon", "not a duration"),
         ("classes: [h100]", "no class 'h100'"),
         ("idle: {least: 5m, most: 1m}", "shorter than the shortest"),
-        ("closures: {x: {from: 2026-13-01, to: 2026-01-02}}", "from: '2026-13-01' is no day"),
+        ("closures: {x: {from: 2026-13-01, to: 2026-01-02}}", "from: '2026-13-01' is not a day"),
         ("closures: {x: {from: 2026-01-01}}", "lacks the key 'to'"),
         ("closures: {x: {from: 2026-01-03, to: 2026-01-02}}", "ends before it begins"),
         ("closures: [a]", "must be a mapping"),

@@ -98,9 +98,9 @@ def test_what_is_written_is_read_back(warm):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("pod: {image: x}, warm: {hours: {Mon 8-18: 2}}", "'Mon 8-18' are no hours of the week."),
-        ("pod: {image: x}, warm: {hours: {Mon 18:00-08:00: 2}}", "are no hours of the week."),
-        ("pod: {image: x}, warm: {zone: Berlin}", "'Berlin' is no time zone."),
+        ("pod: {image: x}, warm: {hours: {Mon 8-18: 2}}", "'Mon 8-18' is not a part of the week."),
+        ("pod: {image: x}, warm: {hours: {Mon 18:00-08:00: 2}}", "is not a part of the week."),
+        ("pod: {image: x}, warm: {zone: Berlin}", "'Berlin' is not a time zone."),
         ("warm: {pods: 1}", "needs an image before it is known whose it will be"),
         ("pod: {kind: dra, image: x}, warm: {pods: 1}", "Pods of kind dra cannot stand ready."),
         ("pod: {image: x, queue: {kueue: q}}, warm: {pods: 1}", "What a cluster's queue admits"),

@@ -408,7 +408,7 @@ def test_everything_that_can_be_wrong_is_in_every_language(kind, language, bound
         ("since=2026-12-01&until=2026-11-01", "The query: since must not be after until."),
         ("since=1999-12-31", "since: it must be at least 2000-01-01."),
         ("until=2200-01-01", "until: it must be at most 2199-12-31."),
-        ("zone=Berlin", "zone: it is no time zone."),
+        ("zone=Berlin", "zone: it is not a time zone."),
         ("sinse=2026-12-01", "sinse: there is no such member. Did you mean 'since'?"),
     ],
 )

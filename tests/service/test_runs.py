@@ -76,7 +76,7 @@ async def test_a_notebook_runs_in_a_server_of_its_own_that_is_removed_at_the_end
     assert run["server"] not in site.hub.users["stu"]["servers"]
     events = (await client.call("GET", f"runs/{run['id']}/events"))["items"]
     assert [each["what"] for each in events] == ["submitted", "starting", "executing", "succeeded"]
-    assert [each["sentence"] for each in events][::3] == ["It was submitted.", "Every cell ran."]
+    assert [each["sentence"] for each in events][::3] == ["Submitted.", "Finished."]
 
 
 async def test_it_goes_on_after_the_persons_own_server_and_after_a_restarted_service(hub, tmp_path):
@@ -165,7 +165,7 @@ async def test_its_log_says_when_it_had_a_gpu_and_why_that_left(site):
         "submitted", "starting", "executing", "gpu", "gpu_left", "gpu", "gpu_left", "succeeded"
     ]  # fmt: skip
     assert (events[3]["sentence"], events[4]["sentence"]) == (
-        "It has a GPU.",
+        "GPU assigned.",
         "Its GPU was released.",
     )
     assert "ended" in events[4]["note"]

@@ -45,7 +45,7 @@ async def test_a_notebook_is_submitted_looked_at_and_cancelled(typed):
     shown = json.loads((await typed("runs", "--json", "show", run))[1])
     assert (shown["parameters"], shown["seconds"]) == ({"epochs": 20}, 7200)
     assert "train.ipynb" in (await typed("runs"))[1]
-    assert "It was submitted." in (await typed("runs", "log", run))[1]
+    assert "Submitted." in (await typed("runs", "log", run))[1]
     assert (await typed("runs", "cancel", run))[0] == 0
     assert "cancel" in (await typed("runs", "show", run))[1].lower()
 

@@ -343,8 +343,11 @@ def _fallback(own: GPUClass, by_name: Mapping[str, GPUClass], at: Path) -> Probl
             step = Text("Name other classes on offer, each once, and none of a cluster's queue.")
             yield Problem(at, message, step)
         elif _shape(other) != _shape(own):
-            message = Text("'{other}' has not the same parts of a card as {name}.", other=name,
-                           name=own.name)  # fmt: skip
+            message = Text(
+                "'{other}' does not have the same parts of a card as {name}.",
+                other=name,
+                name=own.name,
+            )
             yield Problem(at, message, Text("Name classes with the same parts and steps."))
     if own.queue is not None and own.fallback:
         message = Text("What waits in a cluster's queue is served by no other class.")

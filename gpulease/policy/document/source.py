@@ -110,7 +110,7 @@ _NO_NAME: Final = (Text("A key must be a name."), Text("Write it as a plain word
 
 
 def _twice(name: str) -> tuple[str, str]:
-    return Text("'{name}' stands here twice.", name=name), Text("Remove one of the two.")
+    return Text("'{name}' is given twice.", name=name), Text("Remove one of the two.")
 
 
 def compose(text: str, begin: str) -> Source | Finding:
@@ -145,9 +145,7 @@ def _unfit(text: str) -> Finding | None:
         depth += isinstance(event, yaml.CollectionStartEvent)
         depth -= isinstance(event, yaml.CollectionEndEvent)
         if depth > MAX_DEPTH:
-            return Finding(
-                *place, Text("This is nested too deep."), Text("Close the brackets before.")
-            )
+            return Finding(*place, Text("Nested too deeply."), Text("Close a bracket earlier."))
     return None
 
 

@@ -295,7 +295,7 @@ def _place(
 ) -> list[Text]:
     if position is None:
         return []
-    when = Text("When it starts is not known yet.")
+    when = Text("No estimate yet.")
     if expected is not None:
         when = Text("Expected at {time}.", time=_clock(expected))
     if expected is not None and between is not None:

@@ -301,11 +301,12 @@ def expected_end(snapshot: Snapshot, lease: Lease) -> datetime | None:
     )
     if warned is not None:
         known.append(warned + timedelta(seconds=outs.warning) + drain)
-    if snapshot.typical_length is not None:
+    ending = what_ends(snapshot, lease)
+    in_exam = ending is not None and ending.cause == "exam"  # nobody is released early there
+    if snapshot.typical_length is not None and not in_exam:
         begun = lease.active_since or now
         usual = begun + timedelta(seconds=snapshot.typical_length)
         known += [usual] if usual > now else []
-    ending = what_ends(snapshot, lease)
     if ending is not None and ending.cause in ("exam", "reserved"):  # used or not
         known.append(ending.at + drain)
     if lease.kept_until is not None:  # a Keep holds it until then, whatever is usual

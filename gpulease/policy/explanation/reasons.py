@@ -151,8 +151,8 @@ WAITING: Final[Words] = {
         "It starts by itself when they do again; your place in the queue stays.",
     ),
     "cluster_queue_full": (
-        "As many requests of this class wait in the cluster's queue as may wait there at once.",
-        "It joins them by itself when one of them has its GPU.",
+        "The cluster's queue has reached its limit of waiting requests of this class.",
+        "It joins that queue by itself when one of them has its GPU.",
     ),
     "node_not_added": (
         "No machine was added in time.",
@@ -171,7 +171,7 @@ WAITING: Final[Words] = {
 
 #: What a starting lease does.
 STARTING: Final[Words] = {
-    "starting": ("GPU assigned. The process on it is starting.", "It takes a few seconds."),
+    "starting": ("GPU assigned. Starting …", "It takes a few seconds."),
     "scheduling": ("A machine with a GPU is being found.", "It takes a moment."),
     "cluster_queue": (
         "Your request waits in the cluster's queue.",
@@ -197,7 +197,7 @@ ACTIVE: Final[Words] = {
     "connected": ("The GPU is ready.", "Run a cell with %%gpu, or %gpu on for every cell."),
     "used": ("The GPU is yours and in use again.", "Run GPU cells as you like."),
     "nobody_waits": ("Nobody waits any more; the GPU stays yours.", "Run GPU cells as you like."),
-    "kept": ("You kept the GPU until {kept_until}.", "It stays yours until then, used or not."),
+    "kept": ("Yours until {kept_until}.", "Until then it is not released for being idle."),
     "no_data": (
         "There is no data on the GPU's use at present; it stays yours.",
         "Run GPU cells as you like.",
@@ -247,7 +247,7 @@ LEAVING: Final[Words] = {
         "saved to the notebook.",
     ),
     "busy_max": (
-        "For {busy_max} nothing but the lease's own word has said that its GPU is used.",
+        "For {busy_max} only the notebook itself has reported GPU use.",
         "Press Keep to keep it; otherwise the running cell is interrupted and your "
         "variables are saved to the notebook.",
     ),

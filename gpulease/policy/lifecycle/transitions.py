@@ -6,6 +6,7 @@ things are only noted: that the person is there, that the server is up, what a d
 
 from __future__ import annotations
 
+import math
 from dataclasses import fields, replace
 from datetime import datetime, timedelta
 from functools import singledispatch
@@ -317,6 +318,16 @@ def keep_refusal(lease: Lease, time_outs: TimeOuts) -> GPULeaseError | None:
             "keep_not_possible",
             Text("The GPU is kept until its hard limit already."),
             next_step=Text("Nothing has to be done."),
+            status=409,
+        )
+    if not time_outs.keeps:
+        unlimited = math.isinf(time_outs.idle)
+        return GPULeaseError(
+            "keep_not_possible",
+            Text("Keep is not needed: this GPU is not released for being idle.")
+            if unlimited
+            else Text("Keep is not available here."),
+            next_step=Text("Run a GPU cell: a lease in use stays."),
             status=409,
         )
     if lease.keeps >= time_outs.keeps:

@@ -179,7 +179,7 @@ class Checks:
         if not snapshot.capacity_known:
             raise GPULeaseError(
                 "capacity_unknown",
-                "Which GPUs are there is not known at present.",
+                "The GPUs of this site are not known at present.",
                 next_step="Try again in a minute; tell an admin if it stays so.",
                 status=503,
             )

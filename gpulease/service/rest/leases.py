@@ -170,7 +170,7 @@ class PutBack(BaseHandler):
 def _holds_nothing() -> GPULeaseError:
     return GPULeaseError(
         "holds_nothing",
-        Text("Nothing that lives on of the lease keeps a GPU out of service."),
+        Text("No process of this lease keeps a GPU out of service."),
         next_step=Text("If it ended just now, wait: its processes are ended first."),
         status=409,
     )

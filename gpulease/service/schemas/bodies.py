@@ -228,7 +228,7 @@ def _digits(value: Any) -> Any:
 
 def _zone(value: str) -> str:
     if value not in zones():
-        raise ValueError(Text("it is no time zone"))
+        raise ValueError(Text("it is not a time zone"))
     return value
 
 
@@ -250,11 +250,7 @@ def _written_out(value: Any) -> Any:
 
 def _state(value: str) -> str:
     if value not in STATES:
-        raise ValueError(
-            Text(
-                "there is no such state; there are {names}", names=", ".join(sorted(STATES - {""}))
-            )
-        )
+        raise ValueError(Text("it must be one of {names}", names=", ".join(sorted(STATES - {""}))))
     return value
 
 

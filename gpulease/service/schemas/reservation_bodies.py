@@ -77,7 +77,7 @@ class MovedBody(Body):
 class ChangeBody(Body):
     """Change a reservation: ``PATCH reservations/{id}``; what is not named stays."""
 
-    title: Annotated[_Line | None, Said("What students read; the name if empty.")] = None
+    title: Annotated[_Line | None, Said("The title for students; the name if empty.")] = None
     gpu_class: Annotated[
         Annotated[str, Field(min_length=1, max_length=64)] | None, Said("The class.")
     ] = None

@@ -146,7 +146,7 @@ def failing_file(name: str, given: str, error: Exception) -> GPULeaseError:
     return GPULeaseError(
         "bad_option",
         f"{name}: {place} fails with {type(error).__name__}: {error}.",
-        next_step="Mend the file.",
+        next_step="Correct the file.",
         numbers={"option": name},
     )
 

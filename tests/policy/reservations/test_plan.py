@@ -9,13 +9,34 @@ import pytest
 
 from gpulease.policy.calendar.reservation import GroupTerms, ReservationTerms
 from gpulease.policy.explanation.decision import decision
-from gpulease.policy.lifecycle import apply
-from gpulease.policy.model import Alert, Clear, Drain, EndReason, LeaseState, Start, Wait, Warn
+from gpulease.policy.lifecycle import apply, keep_refusal
+from gpulease.policy.model import (
+    Alert,
+    Clear,
+    Drain,
+    EndReason,
+    LeaseState,
+    Start,
+    Verdict,
+    Wait,
+    Warn,
+)
 from gpulease.policy.planner import plan
 from gpulease.policy.reservations.departures import about, departures, first_gpus
 from gpulease.policy.reservations.seats import seating, time_outs_at
 from gpulease.texts import instant
-from tests.policy.build import OUTS, active, at, busy, cards, idle, request, seen, snapshot
+from tests.policy.build import (
+    OUTS,
+    active,
+    at,
+    busy,
+    cards,
+    idle,
+    request,
+    seen,
+    snapshot,
+    warned,
+)
 from tests.policy.reservations.build import window
 
 HOUR = 3600.0
@@ -364,7 +385,15 @@ def test_in_an_exam_nobody_is_reclaimed_and_nothing_is_kept():
     held = [active(0, "GPU-0", **MEMBER)]
     found = view(held, [window(start=-60, exam=True)], {"r0": idle(5000)})
     assert steps(found) == {}
-    assert time_outs_at(found, held[0]).keeps == 0
+    refusal = keep_refusal(held[0], time_outs_at(found, held[0]))
+    assert refusal is not None
+    assert refusal.sentence == "Keep is not needed: this GPU is not released for being idle."
+
+
+def test_who_was_to_claim_a_gpu_and_sits_in_an_exam_is_not_said_to_use_it():
+    held = [warned(0, reason="unclaimed", claimed=None, **MEMBER)]
+    found = view(held, [window(start=-60, exam=True)], {"r0": idle(5000, before=Verdict.IDLE)})
+    assert steps(found) == {"r0": Clear("r0", "policy_changed")}
 
 
 # Fewer devices than reserved.

@@ -161,7 +161,7 @@ async def _kept_out(client: KubernetesAPI, body: Manifest, namespace: str, taken
     """Whether the second policy keeps GPUs from everybody else's pods here."""
     if taken.state != "ok":
         sentence = f"Whether servers in {namespace} are kept from GPUs was not tried."
-        return Result("servers", "unknown", sentence, "Mend `lease_pod` first, then look again.")
+        return Result("servers", "unknown", sentence, "Fix `lease_pod` first, then look again.")
     asking = copy.deepcopy(body)
     asking["metadata"]["labels"][labels.PROBE] = "servers"
     asking["spec"]["tolerations"] = [{"key": "nvidia.com/gpu", "operator": "Exists"}]
@@ -191,7 +191,7 @@ def _verdict(door: _Door, said: str) -> Result:
         return Result(door.check, "ok", door.shut)
     if said and "exceeded quota" not in said:
         sentence = f"Something else refuses {door.pods} first: {said}"
-        return Result(door.check, "unknown", sentence, "Mend that, then look again.")
+        return Result(door.check, "unknown", sentence, "Fix that, then look again.")
     return Result(door.check, "wrong", door.open, door.next_step)
 
 

@@ -97,7 +97,7 @@ def time_of(text: str | None) -> datetime | None:
 
 Manifest = Mapping[str, Any]
 
-#: Container reasons that no waiting mends, and those that the kubelet gives after a failed pull.
+#: Container reasons that waiting does not fix, and those of the kubelet after a failed pull.
 _IMAGE_ERRORS: Final = frozenset(
     {
         "InvalidImageName",

@@ -18,7 +18,7 @@ export function expectedWords(item, now) {
   if (item.free) return "";
   if (item.provision) return addedWords(item);
   if (!item.total) return "";
-  if (!item.expected_start) return _("when one will be available is not known yet");
+  if (!item.expected_start) return _("no estimate yet");
   return _("expected {about} ({time})", { about: about(item.expected_start, now), time: when(item.expected_start) });
 }
 
@@ -102,7 +102,7 @@ function stepChoice(item, chosen) {
     h(
       "select",
       { class: "form-select gl-count", id: "ask-step", name: "at_least" },
-      h("option", { value: "", selected: !chosen }, _("I give all of it back")),
+      h("option", { value: "", selected: !chosen }, _("Release all of it")),
       item.steps.map((step) => h("option", { value: String(step), selected: String(step) === chosen }, _("Continue with {percent}% of the card", { percent: step }))),
     ),
   );
@@ -123,7 +123,7 @@ function hoursChoice(chosen) {
 function promise(holder, chosen, now) {
   if (holder.servers.length === 0) return _("Your server starts first; the GPU follows by itself.");
   const free = chosen && chosen.free > 0;
-  if (free) return _("Your running notebook gets it in a moment. Plain cells then run on the GPU, with all your variables.");
+  if (free) return _("Your running notebook gets it in a moment. Cells that use a GPU library then run on the GPU, with all your variables.");
   const place = chosen?.queued ? _("You get place {n} in the queue", { n: chosen.queued + 1 }) : _("You get a place in the queue");
   const expected = chosen ? expectedWords(chosen, now) : "";
   return `${place}${expected ? `; ${expected}` : ""}. ${_("Your notebook keeps running meanwhile and gets the GPU by itself.")}`;

@@ -1,7 +1,7 @@
 // The dialog that reserves: new, copied or changed; what is in the way is said while one types.
 import * as api from "./api.js";
 import { Checking } from "./checking.js";
-import { announce, clearAlert, h, update } from "./dom.js";
+import { announce, h, toast, update } from "./dom.js";
 import { _, _n } from "./texts.js";
 import { hours } from "./words.js";
 import { HERE, span, zones } from "./zones.js";
@@ -26,7 +26,7 @@ function readExtra(text) {
 /** The first of them that is no name with minutes: nothing that the service could be asked of. */
 function wrongExtra(text) {
   const wrong = extraParts(text).find(([, name, time = "", ...more]) => !name || more.length || !TIME.test(time));
-  return wrong ? { title: _("“{entry}” is no extra time.", { entry: wrong[0] }), next_step: _("Write a user name and minutes, such as ada: 15.") } : null;
+  return wrong ? { title: _("“{entry}” is not an extra time.", { entry: wrong[0] }), next_step: _("Write a user name and minutes, such as ada: 15.") } : null;
 }
 
 // The field in which one types each member of a reservation.
@@ -276,8 +276,7 @@ export class Booking {
       const { changing } = this;
       const saved = changing ? await api.patch(`reservations/${changing.id}`, { ...this.#body(), base_version: changing.version }) : await api.post("reservations", this.#whole(), { "Idempotency-Key": api.freshKey() });
       $("dialog").close();
-      clearAlert();
-      announce(_("{name} is reserved.", saved));
+      toast(_("{name} is reserved.", saved));
       this.saved(saved);
     } catch (error) {
       if (!(error instanceof api.Refusal)) throw error;

@@ -22,7 +22,7 @@ function leaseLine(lease, now) {
   return h(
     "div",
     { class: "gl-card-lease", "data-key": lease.id, "data-state": lease.state },
-    h("div", { class: "gl-lease-head", "data-key": "head" }, h("strong", {}, title), stateBadge(lease), h("span", { class: "gl-server" }, _("for {server}", { server: serverName(lease.server) }), lease.notebook ? ` · ${lease.notebook}` : ""), h("span", { class: "gl-card-status", "data-key": "status" }, statusLine(lease, now))),
+    h("div", { class: "gl-lease-head", "data-key": "head" }, h("strong", {}, title), stateBadge(lease), h("span", { class: "gl-server" }, _("on {server}", { server: serverName(lease.server) }), lease.notebook ? ` · ${lease.notebook}` : ""), h("span", { class: "gl-card-status", "data-key": "status" }, statusLine(lease, now))),
     acts ? leaseActions(lease, { busy: holder.busy, serverUrl: holder.serverUrl(lease.server), question: holder.question(lease.id) }) : toPage(lease.state === "ended" ? _("Request again") : _("Keep it or release it")),
   );
 }

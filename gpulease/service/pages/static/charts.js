@@ -4,19 +4,20 @@ import * as api from "./api.js";
 import { alertError, h, meta, update } from "./dom.js";
 import { heatMap } from "./heat.js";
 import { _, _n, locale } from "./texts.js";
-import { duration, percent } from "./words.js";
+import { duration, hours, percent } from "./words.js";
 
 export const HEIGHT = 220; // px
 // The lowest of the stack first: what a lease's GPU did, and a colour of the page's theme.
 const LAYERS = [
   ["busy", _("in use"), "--bs-success"],
-  ["quiet", _("quiet"), "--bs-info"],
+  ["quiet", _("cell running, GPU idle"), "--bs-info"],
   ["idle", _("idle"), "--bs-warning"],
   ["unknown", _("no data"), "--bs-secondary"],
 ];
 
 export const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-export const figure = (value) => (value ?? 0).toLocaleString(locale, { maximumFractionDigits: 1 });
+/** A number of GPUs; of less than one, two digits, for a quarter is not none. */
+export const figure = (value) => hours(value ?? 0);
 
 /** Keep `place` showing the hours that `choice`, a select element, says. */
 export function showCharts(place, choice) {
@@ -38,7 +39,7 @@ export function showCharts(place, choice) {
   function draw() {
     if (!found) return [];
     const link = (name) => h("a", { href: `${meta("prefix")}api/usage/${name}.csv?hours=${choice.value}`, download: `${name}.csv` }, _("As CSV"));
-    const used = frame(_("GPUs in use"), usedWords(found));
+    const used = frame(_("Leased GPUs"), usedWords(found));
     const waited = frame(_("People waiting"), waitWords(found));
     update(place);
     const heading = h("h3", { class: "h6 mb-1" }, _("Use of each device"));
@@ -81,7 +82,7 @@ const held = (item) => LAYERS.reduce((sum, [name]) => sum + item[name], 0);
 
 function usedWords({ items, devices }) {
   const all = mean(items, held);
-  if (!all) return _("No GPU was in use.");
+  if (!all) return _("No GPU was leased.");
   const busy = mean(items, (item) => item.busy) / all;
   return _("On average {held} of {devices} GPUs were leased, and in use {share} of that time.", { held: figure(all), devices, share: percent(busy) });
 }

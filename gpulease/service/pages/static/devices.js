@@ -13,7 +13,7 @@ const USES = {
   ready: _("a pod stands ready"),
   starting: _("starting"),
   busy: _("in use"),
-  quiet: _("quiet"),
+  quiet: _("cell running, GPU idle"),
   idle: _("idle"),
   unknown: _("no data"),
   warned: _("ends soon"),

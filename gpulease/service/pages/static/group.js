@@ -1,6 +1,6 @@
 // The instructor's page: one group by name, its calendar, messages to it, ending a lease.
 import * as api from "./api.js";
-import { alertError, announce, clearAlert, h, meta, onAction, update } from "./dom.js";
+import { alertError, h, meta, onAction, toast, update } from "./dom.js";
 import { Booking } from "./booking.js";
 import { drawer } from "./holder.js";
 import { ending } from "./ending.js";
@@ -52,20 +52,23 @@ const session = new Session({
   copy: (reservation, one) => booking.open(group, { ...reservation, id: null, name: `${reservation.name}-copy`, start: one.local_start, end: one.local_end }),
 });
 
+// What was read last: a service that is away does not empty the calendar.
+let reserved = [];
+let closed = [];
+
 async function read(since) {
   if (!group) return [];
   const query = new URLSearchParams({ group, since: since.toISOString(), limit: 200 });
-  const found = (await attempt(() => api.get(`reservations?${query}`)))?.items ?? [];
-  session.follow(found);
-  return found;
+  reserved = (await attempt(() => api.get(`reservations?${query}`)))?.items ?? reserved;
+  session.follow(reserved);
+  return reserved;
 }
 
 /** A window was dragged: it is moved, or goes back with the reason. */
 async function move(reservation, one, times, undo) {
   try {
     await api.patch(`reservations/${reservation.id}`, { window: { at: one.at, ...times }, base_version: reservation.version });
-    clearAlert();
-    announce(_("{name} is moved.", reservation));
+    toast(_("{name} is moved.", reservation));
   } catch (error) {
     if (!(error instanceof api.Refusal)) throw error;
     undo();
@@ -76,7 +79,7 @@ async function move(reservation, one, times, undo) {
 
 const calendar = timetable($("calendar"), {
   read,
-  closures: async () => (await attempt(() => api.get("closures")))?.items ?? [],
+  closures: async () => (closed = (await attempt(() => api.get("closures")))?.items ?? closed),
   onPick: (times) => booking.open(group, times),
   onOpen: (reservation, one) => session.open(reservation, one),
   onMove: move,
@@ -95,6 +98,7 @@ async function attempt(work) {
 async function choose(name) {
   group = name;
   members = [];
+  reserved = [];
   const query = new URLSearchParams({ group });
   $("ics").href = `${meta("prefix")}api/reservations.ics?${query}`;
   calendar.refetchEvents();
@@ -122,7 +126,7 @@ async function tell(event) {
   const told = await attempt(() => api.post("messages", { group, text: text.value.trim(), seconds }));
   if (!told) return;
   text.value = "";
-  announce(_("Sent."));
+  toast(_("Sent."));
 }
 
 let holding = "";
@@ -145,6 +149,7 @@ showLink(live);
 showMessages(live, (id) => attempt(() => api.del(`messages/${id}`, {})));
 everySecond(() => tick(live.now()));
 setInterval(() => document.hidden || calendar.refetchEvents(), REREAD);
+document.addEventListener("gl-found", () => calendar.refetchEvents());
 $("group-choice").addEventListener("change", (event) => choose(event.target.value));
 $("message-form").addEventListener("submit", tell);
 onAction(document.body, (action, target) => {

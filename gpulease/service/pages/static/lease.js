@@ -15,10 +15,9 @@ const STATES = {
 };
 
 const VERDICTS = {
-  busy: [_("in use"), "success"],
-  quiet: [_("cell running, GPU idle"), "warning"],
-  idle: [_("idle"), "secondary"],
-  unknown: [_("no data"), "secondary"],
+  busy: [_("In use"), "success"],
+  quiet: [_("Cell running, GPU idle"), "warning"],
+  idle: [_("Idle"), "secondary"],
 };
 
 const END_WORDS = {
@@ -53,7 +52,7 @@ const VARIABLES = {
 
 export const isLive = (lease) => lease.state !== "ended";
 export const stateWord = (lease) => STATES[lease.state]?.[0] ?? lease.state;
-const OF_RUNS = { ...END_WORDS, returned: _("it was released"), server_gone: _("the run’s server stopped") };
+const OF_RUNS = { ...END_WORDS, returned: _("it was released"), server_gone: _("the run ended") };
 export const endWord = (lease, words = lease.run ? OF_RUNS : END_WORDS) => words[lease.end?.reason] ?? lease.end?.reason ?? "";
 export const theirEndWord = (lease) => endWord(lease, THEIR_END_WORDS);
 
@@ -68,8 +67,14 @@ export function badge([text, colour]) {
   return h("span", { class: `badge text-bg-${colour}` }, text);
 }
 
-export const stateBadge = (lease) => badge(STATES[lease.state] ?? [lease.state, "secondary"]);
-export const verdictBadge = (lease) => badge(VERDICTS[lease.verdict] ?? [lease.verdict, "secondary"]);
+/** What a lease is doing, in one word that is the same wherever it is shown, and its colour. */
+function status(lease) {
+  if (lease.state === "active" && lease.verdict !== "unknown") return VERDICTS[lease.verdict] ?? [lease.verdict, "secondary"];
+  if (lease.state === "warned" && ["idle", "quiet"].includes(lease.reason)) return [_("Idle warning"), "warning"];
+  return STATES[lease.state] ?? [lease.state, "secondary"];
+}
+
+export const stateBadge = (lease) => badge(status(lease));
 export const simulatedBadge = () => h("span", { class: "badge gl-simulated" }, _("simulated"));
 
 /** A countdown that `tick` keeps going; a screen reader may ask for it but is not told each second. */
@@ -143,8 +148,7 @@ function activeFacts(lease, now) {
   return [
     lease.notebook ? fact(_("Notebook"), lease.notebook) : null,
     lease.devices.length ? fact(lease.devices.length > 1 ? _("Devices") : _("Device"), devices(lease)) : null,
-    fact(_("Held for"), since(lease.active_since, now)),
-    lease.busy_share === null || lease.busy_share === undefined ? null : fact(_("In use"), _("{share} of that time", { share: percent(lease.busy_share) })),
+    fact(_("Held for"), since(lease.active_since, now), lease.busy_share === null || lease.busy_share === undefined ? null : [" · ", _("in use {share} of its time", { share: percent(lease.busy_share) })]),
   ];
 }
 
@@ -162,9 +166,8 @@ const ENDINGS = {
 const PHASES = [_("In use"), _("Idle"), _("Idle warning"), _("Released")];
 
 function phaseOf(lease) {
-  if (lease.state === "draining") return [3, stateWord(lease)];
-  if (lease.state === "warned") return [2, ["idle", "quiet"].includes(lease.reason) ? PHASES[2] : stateWord(lease)];
-  return [lease.verdict === "idle" ? 1 : 0, capital(VERDICTS[lease.verdict]?.[0] ?? lease.verdict)];
+  const at = { draining: 3, warned: 2 }[lease.state] ?? (lease.verdict === "idle" ? 1 : 0);
+  return [at, status(lease)[0]];
 }
 
 function phases(lease, now) {
@@ -191,7 +194,7 @@ function ended(lease) {
   const variables = lease.active_since ? (VARIABLES[lease.end?.reason] ?? HOME) : "";
   return [
     lease.end?.note
-      ? h("blockquote", { class: "gl-note", "data-key": "note" }, h("span", { class: "gl-note-by" }, _("From the admin: ")), lease.end.note)
+      ? h("blockquote", { class: "gl-note", "data-key": "note" }, h("span", { class: "gl-note-by" }, _("Message: ")), lease.end.note)
       : null,
     variables ? h("p", { "data-key": "variables" }, variables) : null,
   ];
@@ -331,9 +334,9 @@ export function leaseCard(lease, title, now, options) {
         "div",
         { class: "gl-lease-head", "data-key": "head" },
         h("h2", { class: "h4 mb-0", id: `lease-${lease.id}` }, lease.percent ? partOf(title, lease.percent) : title, lease.count > 1 ? ` × ${lease.count}` : ""),
-        stateBadge(lease),
+        ["active", "warned", "draining"].includes(lease.state) ? null : stateBadge(lease), // its step says it
         lease.simulated ? simulatedBadge() : null,
-        h("span", { class: "gl-server" }, _("for {server}", { server: serverName(lease.server) })),
+        h("span", { class: "gl-server" }, _("on {server}", { server: serverName(lease.server) })),
       ),
       leaseBody(lease, now, options),
     ),
@@ -342,5 +345,5 @@ export function leaseCard(lease, title, now, options) {
 
 /** What a screen reader is told when a lease changes state. */
 export function spoken(lease) {
-  return `${capital(stateWord(lease))}. ${sentenceOf(lease)} ${lease.end?.note ?? ""} ${lease.next_step}`.trim();
+  return `${capital(status(lease)[0])}. ${sentenceOf(lease)} ${lease.end?.note ?? ""} ${lease.next_step}`.trim();
 }

@@ -16,7 +16,7 @@ export function showMine(place, live) {
     const [next] = windowsOf(found.reservations, live.now());
     const budgets = found.projects.filter((project) => project.mine && project.budget);
     place.hidden = !next && !budgets.length;
-    update(place, next ? reserved(next, live.now()) : null, budgets.map((project) => budget(project)));
+    update(place, next ? reserved(next, live) : null, budgets.map((project) => budget(project)));
   }
 
   async function read() {
@@ -56,14 +56,15 @@ function windowsOf(reservations, now) {
     .sort((a, b) => Date.parse(a.start) - Date.parse(b.start));
 }
 
-function reserved(one, now) {
+function reserved(one, live) {
+  const now = live.now();
   const name = one.of.title || one.of.name;
   const open = Date.parse(one.start) <= now;
   const end = when(one.end_for_you);
   const time = open ? _("until {end}", { end }) : _("{start} to {end} ({about})", { start: when(one.start), end, about: about(one.start, now) });
   const left = Math.max(0, one.seats - one.claimed);
   const seats = open ? _n("{left} of {n} seat left", "{left} of {n} seats left", one.seats, { left }) : _n("{n} seat", "{n} seats", one.seats);
-  return h("p", { class: "gl-mine", "data-key": "reserved" }, h("strong", {}, open ? _("Reserved for you now:") : _("Next reserved:")), " ", _("{name}, {time}; {seats} of {gpu} for {group}.", { name, time, seats, gpu: one.of.gpu_class, group: one.of.group }), one.of.image ? [" ", _("Its image: {image}.", one.of)] : null);
+  return h("p", { class: "gl-mine", "data-key": "reserved" }, h("strong", {}, open ? _("Reserved for you now:") : _("Next reserved:")), " ", _("{name}, {time} · {seats} · {gpu}", { name, time, seats, gpu: live.classes.find((item) => item.name === one.of.gpu_class)?.title || one.of.gpu_class }), one.of.image ? [" · ", _("image {image}", one.of)] : null);
 }
 
 function budget(project) {

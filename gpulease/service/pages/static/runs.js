@@ -85,7 +85,7 @@ export class Runs {
       h("span", { class: "badge gl-run-state", "data-state": run.outcome ?? run.state }, STATES[run.outcome ?? run.state]),
       h("span", { class: "gl-history-when" }, when(run.ended ?? run.started ?? run.created)),
       run.cells ? h("progress", { class: "gl-meter", max: run.cells, value: run.done, "aria-label": _("Cells of {name} that ran", { name }) }) : null,
-      h("span", { class: "gl-run-words" }, [cellsOf(run), run.sentence, run.gpu && localTimes(run.gpu)].filter(Boolean).join(" ")),
+      h("span", { class: "gl-run-words" }, [cellsOf(run), run.outcome === "succeeded" ? "" : run.sentence, run.gpu && localTimes(run.gpu)].filter(Boolean).join(" ")),
       h("span", { class: "gl-actions" }, this.#result(run), button("run-log", _("Log"), _("Log of {name}", { name })), run.state === "ended" ? null : button("run-cancel", _("Cancel"), _("Cancel {name}", { name }))),
       log ? h("ol", { class: "gl-run-log" }, log.map((each) => h("li", {}, `${when(each.at)} ${each.sentence} ${each.note}`))) : null,
     );

@@ -1,7 +1,7 @@
 // One window of a reservation: what it is, who came, and what can be done with it.
 import * as api from "./api.js";
 import { attendance, parseCSV } from "./attendance.js";
-import { alertError, announce, clearAlert, h, meta, onAction, update } from "./dom.js";
+import { alertError, announce, h, meta, onAction, toast, update } from "./dom.js";
 import { _ } from "./texts.js";
 import { labOf } from "./timetable.js";
 import { duration, when } from "./words.js";
@@ -117,9 +117,8 @@ export class Session {
     this.#ask(null, "");
     try {
       await work();
-      clearAlert();
       $("dialog").close();
-      announce(_("Done."));
+      toast(_("Done."));
     } catch (error) {
       if (!(error instanceof api.Refusal)) throw error;
       $("ask").textContent = `${error.sentence} ${error.nextStep}`.trim();

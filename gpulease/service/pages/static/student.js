@@ -25,7 +25,11 @@ function classTitle(name) {
   return found?.title || name;
 }
 
-const whose = (lease) => (lease.run ? _("a background run") : serverName(lease.server));
+/** Which GPU it was, and what for. */
+function whose(lease) {
+  const gpu = classTitle(lease.gpu_class);
+  return lease.run ? _("{gpu} for a background run", { gpu }) : _("{gpu} on {server}", { gpu, server: serverName(lease.server) });
+}
 
 /** How many wait for a GPU such as this lease's. */
 const waitingFor = (lease) => live.classes.find((item) => item.name === lease.gpu_class)?.queued ?? 0;
@@ -53,7 +57,7 @@ function drawHistory() {
       "li",
       { class: "list-group-item gl-history", "data-key": lease.id },
       h("span", { class: "gl-history-when" }, when(lease.end?.at ?? lease.created)),
-      h("span", {}, _("{gpu} for {server}", { gpu: classTitle(lease.gpu_class), server: whose(lease) })),
+      h("span", {}, whose(lease)),
       h("span", {}, lease.active_since && lease.end ? _("held {time}", { time: duration((Date.parse(lease.end.at) - Date.parse(lease.active_since)) / 1000) }) : _("never started")),
       h("span", { class: "text-body-secondary" }, _("ended: {why}", { why: endWord(lease) }), lease.end?.note ? ` (“${lease.end.note}”)` : ""),
     ),

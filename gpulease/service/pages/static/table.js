@@ -1,7 +1,7 @@
 // Tables of leases for those who watch over others': the live ones from events, the ended ones
 // page by page from REST.
 import { cell, cellOf, h } from "./dom.js";
-import { sentenceOf, simulatedBadge, since, stateBadge, theirEndWord, useMeter, verdictBadge } from "./lease.js";
+import { sentenceOf, simulatedBadge, since, stateBadge, theirEndWord, useMeter } from "./lease.js";
 import { pager } from "./pager.js";
 import { freeWords } from "./ask.js";
 import { _, _n } from "./texts.js";
@@ -27,14 +27,14 @@ function ofPool(items) {
   const badge = first.simulated ? [" ", simulatedBadge()] : null;
   const waiting = (item) => (item.queued ? _n("{n} waiting", "{n} waiting", item.queued) : "");
   if (!alike) {
-    const line = (item) => h("div", { "data-key": item.name }, title(item), h("div", { class: "text-body-secondary" }, [_("{used} in use", { used: used(item) }), waiting(item)].filter(Boolean).join(" · ")));
+    const line = (item) => h("div", { "data-key": item.name }, title(item), h("div", { class: "text-body-secondary" }, [_("{used} leased", { used: used(item) }), waiting(item)].filter(Boolean).join(" · ")));
     return [items.map(line), h("div", { class: "gl-small" }, _("These classes share GPUs."), badge)];
   }
   const each = others.length ? items.map((item) => h("div", { "data-key": item.name }, title(item), waiting(item) ? ` · ${waiting(item)}` : "")) : [title(first)];
   return [
     each,
     badge,
-    h("div", { class: "gl-big" }, used(first), h("span", {}, ` ${_("in use")}`)),
+    h("div", { class: "gl-big" }, used(first), h("span", {}, ` ${_("leased")}`)),
     h("div", { class: "text-body-secondary" }, [others.length ? _("{free} of {total} available", first) : freeWords(first), others.length ? _("shared by these classes") : ""].filter(Boolean).join(" · ")),
   ];
 }
@@ -51,7 +51,7 @@ export function sorted(leases) {
 
 function row(lease, now, extra) {
   const queued = lease.state === "queued";
-  const use = queued || lease.state === "starting" ? "-" : useAndVerdict(lease);
+  const use = queued || lease.state === "starting" ? "-" : useMeter(lease);
   const share = lease.busy_share;
   return h(
     "tr",
@@ -64,11 +64,6 @@ function row(lease, now, extra) {
     cellOf("details", _("Details"), h("div", {}, sentenceOf(lease)), lease.next_step ? h("div", { class: "gl-small" }, lease.next_step) : null),
     extra ? cell("", extra(lease)) : null,
   );
-}
-
-function useAndVerdict(lease) {
-  const nothing = lease.utilisation === null && lease.verdict === "unknown"; // "no data" once is enough
-  return nothing ? useMeter(lease) : [useMeter(lease), " ", verdictBadge(lease)];
 }
 
 /** Live leases, `size` a page; `extra` makes the last cell of a row. */

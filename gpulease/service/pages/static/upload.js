@@ -2,7 +2,7 @@
 import * as api from "./api.js";
 import { beside, defaultSeats, offerClasses } from "./booking.js";
 import { Checking } from "./checking.js";
-import { announce, clearAlert, h, update } from "./dom.js";
+import { h, toast, update } from "./dom.js";
 import { _, _n } from "./texts.js";
 import { HERE } from "./zones.js";
 
@@ -58,8 +58,7 @@ export function uploading(done) {
         return;
       }
       $("dialog").close();
-      clearAlert();
-      announce(_n("{n} reservation is made.", "{n} reservations are made.", found.items.length));
+      toast(_n("{n} reservation is made.", "{n} reservations are made.", found.items.length));
       done();
     } catch (error) {
       refused(error);

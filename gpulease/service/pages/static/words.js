@@ -26,8 +26,8 @@ export function about(iso, now) {
   if (!iso) return _("unknown");
   const seconds = secondsUntil(iso, now);
   if (seconds <= 5) return _("any moment");
-  if (seconds < 60) return _("in about {n} s", { n: Math.ceil(seconds / 10) * 10 });
-  if (seconds < 5400) return _("in about {n} min", { n: Math.round(seconds / 60) });
+  if (seconds < 50) return _("in about {n} s", { n: Math.ceil(seconds / 10) * 10 });
+  if (seconds < 5400) return _("in about {n} min", { n: Math.max(1, Math.round(seconds / 60)) });
   if (seconds < 2 * 86400) return _("in about {n} h", { n: Math.round(seconds / 3600) });
   return _n("in about {n} day", "in about {n} days", Math.round(seconds / 86400));
 }
@@ -64,7 +64,7 @@ export const localTimes = (sentence) => sentence.replace(/\b\d{4}-\d\d-\d\dT\d\d
 export const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
 /** The name of a server as its owner reads it. */
-export const serverName = (name) => (name ? name : _("my server"));
+export const serverName = (name) => (name ? name : _("your server"));
 
 /** The name of somebody's server as others read it. */
 export const theirServer = (name) => (name ? name : _("default server"));
