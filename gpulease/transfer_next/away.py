@@ -206,8 +206,10 @@ class AwaySide:
         if state:
             self.state.apply(state)
         follow(before, self.side.ns)
+        del before
+        held = self.side.replaced.still_held(self.side.ns)
         away = {name: astuple(each) for name, each in self.side.away().items()}
-        return {"away": away, "untaken": sorted(untaken)}, []
+        return {"away": away, "untaken": sorted(untaken), "kept": held}, []
 
     def _pack(self, message: Message) -> tuple[dict[str, Any], list[Any]]:
         body = message.body

@@ -35,6 +35,8 @@ class PackedComponent:
     held: list[tuple[int, str]] = field(default_factory=list)
     #: Pins of the receiver whose contents follow the roots in the stream, in this order.
     filled: tuple[str, ...] = ()
+    #: Pins of the receiver whose objects cannot be given the content that comes.
+    kept: tuple[str, ...] = ()
     #: How many empty objects the stream begins with, whose contents follow.
     deep: int = 0
     #: Whether the receiver's own pickle of it will have the same bytes.
@@ -70,8 +72,6 @@ class Parcel:
     state: dict[str, Any]
     #: The sender's own modules: digest of the file, and how often it was loaded.
     own: dict[str, tuple[str, int]] = field(default_factory=dict)
-    #: What something on the sender's side goes on holding as it was: types, for a note.
-    kept: list[str] = field(default_factory=list)
     #: Names whose very value cannot leave the sender's side, and what it is, in words: what stands
     #: for it travels.
     stays: dict[str, str] = field(default_factory=dict)

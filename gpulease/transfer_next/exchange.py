@@ -12,8 +12,8 @@ from gpulease.sides import last_error
 from gpulease.sides.state.process_state import ProcessState
 from gpulease.wire.message import Message
 
-from . import shipping
-from .api import Progress
+from . import kept, shipping
+from .api import Note, Place, Progress
 from .engine import Away, StageError
 from .large import Large
 from .missing import Missing
@@ -50,6 +50,9 @@ class Exchange:
         #: Cells and callbacks that ran there, or may have, and how many of them home has followed.
         self._ran_there = self._followed = 0
         self._cell = 0
+        self._notes: list[Note] = []
+        #: Variables of which it was said that something keeps the object from before.
+        self._kept: set[str] = set()
 
     def _send(
         self, needed: Collection[str] | None, progress: Progress | None, *, hand_over: bool
@@ -74,6 +77,7 @@ class Exchange:
         if state:
             self.state.agreed(state)
         self._there = away_of(reply.body["away"])
+        self._say_kept(reply.body["kept"], Place.GPU)
         return tuple(name for each in parcel.components for name in each.names), size
 
     def _bring(
@@ -115,12 +119,26 @@ class Exchange:
         self._runs_there = bool(message.body["threads"])
         last_error.follow(before, self.side.ns)
         self._missing.committed(before, self._cell)
+        del before
+        self._say_kept(self.side.replaced.still_held(self.side.ns), Place.HOME)
         said = {"number": message.body["number"], "untaken": sorted(untaken)}
         wire = self.peer.wire
         if wire is not None and not wire.broken:
             with suppress(GPULeaseError):  # it is gone: what came is here
                 wire.request("ack", said)
         return tuple(name for each in parcel.components for name in each.names)
+
+    def _say_kept(self, found: Mapping[str, str], place: Place) -> None:
+        """Note once of a variable that something keeps the object from before."""
+        for name in sorted(found.keys() - self._kept):
+            bound = name in self.side.ns
+            self._notes.append(kept.note(name, found[name], place, bound=bound))
+        self._kept |= found.keys()
+
+    def _said(self) -> tuple[Note, ...]:
+        """Return what there is to say since the last call."""
+        notes, self._notes = tuple(self._notes), []
+        return notes
 
     def commit_pending(self) -> bool:
         """Commit what a drain received (main thread, between cells)."""

@@ -143,7 +143,7 @@ class HomeSide(Exchange):
             self._refuse_stayed(use)
         self._ran_there += 1  # until its changes are here, however the cell ends
         self._use = self._last_use = use
-        notes = tuple(thread_notes(running))
+        notes = (*thread_notes(running), *self._said())
         return SwitchReport(moved + names, size + more, time.monotonic() - started, notes)
 
     def _is_new(self, use: Use) -> bool:
@@ -228,7 +228,7 @@ class HomeSide(Exchange):
         self._origins.cell_begins()
         self._reached.cell_begins(source)
         self.state.cell_begins(source, self.side.ns)
-        return SwitchReport(moved, size, time.monotonic() - started)
+        return SwitchReport(moved, size, time.monotonic() - started, self._said())
 
     def _follow(self, progress: Progress | None) -> Brought:
         """Bring what is small of what the companion changed, since it may have changed anything."""
@@ -348,7 +348,7 @@ class HomeSide(Exchange):
                     if left.can_come:
                         raise self.peer.too_big(left.size or 0)
                     raise cannot_move(name, left.reason, Place.GPU)
-        return SwitchReport(moved, size, time.monotonic() - started)
+        return SwitchReport(moved, size, time.monotonic() - started, self._said())
 
     @without_frames
     def resolve(self, name: str, keep: str) -> None:

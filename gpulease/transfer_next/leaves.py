@@ -69,7 +69,9 @@ def stays(obj: Any) -> bool:
 def _words_of(kind: type) -> str:
     known = _words.get(kind)
     if known is None:
-        known = _words[kind] = _look_at(kind)
+        known = _look_at(kind)
+        if kind.__module__ != "__main__":  # a notebook may change its own classes
+            _words[kind] = known
     return known
 
 

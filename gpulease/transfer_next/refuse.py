@@ -22,6 +22,7 @@ import weakref
 from typing import Any
 
 from gpulease.sides.libraries import library
+from gpulease.sides.module_files import module_digest
 
 _CTYPES: Any = ctypes.Array.__mro__[-2]
 _LOCKS = (type(threading.Lock()), type(threading.RLock()))
@@ -88,6 +89,7 @@ _LIVE: dict[tuple[str, str], str] = {
     ("zmq", "Context"): "an open socket's context",
 }
 _HASH = "a running hash (take its hexdigest() where it is)"
+_DEL = "an object with a __del__ (which runs once, where it was made)"
 _COMPRESSION = "a running compression"
 #: What holds little but a handle, and what threads share: a copy of it would be nobody's.
 _HANDLES: dict[tuple[str, str], str] = {
@@ -215,7 +217,7 @@ def refused_kind(obj: Any) -> str | None:  # noqa: PLR0911 - one line a kind
     kind = type(obj)
     if kind is types.ModuleType:
         return _EXTENSION if _is_loaded_from_a_path(obj) else None
-    return _of_torch(kind) or live_kind(kind) or _listed(kind, _HANDLES)
+    return _of_type(kind)
 
 
 def kind_of_all(kind: type) -> str | None:
@@ -223,7 +225,19 @@ def kind_of_all(kind: type) -> str | None:
     for kinds, words in _KINDS:
         if issubclass(kind, kinds):
             return words
-    return _of_torch(kind) or live_kind(kind) or _listed(kind, _HANDLES)
+    return _of_type(kind)
+
+
+def _of_type(kind: type) -> str | None:
+    return _of_torch(kind) or live_kind(kind) or _listed(kind, _HANDLES) or _with_del(kind)
+
+
+def _with_del(kind: type) -> str | None:
+    """Of what has a ``__del__`` there is one only: with a second one it would run twice."""
+    for base in kind.__mro__:
+        if "__del__" in vars(base):
+            return _DEL if base.__module__ == "__main__" or module_digest(base.__module__) else None
+    return None
 
 
 def _of_torch(kind: type) -> str | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import pickle
 import secrets
 from collections import Counter
@@ -13,22 +12,22 @@ from gpulease.sides.hushed import hushed
 from gpulease.sides.undisturbed import undisturbed
 
 from . import (
-    classes,
     commit,
     holders,
-    in_place,
     leaves,
     loader,
     own,
     pieces,
     resting,
+    shells,
     state,
     stayed,
 )
 from .engine import Away, PackedComponent, Parcel, Receiver, Sealed
 from .going import Going
+from .kept import Replaced, is_kept, name_and_mark, unsent
 from .loader import Staged
-from .pickler import Met, Pickler
+from .pickler import Met
 from .resting import Resting
 from .roots import Hidden, Roots, meant
 from .survey import Component, Survey, collector_waits, spread_refusals
@@ -62,6 +61,9 @@ class Side:
         self._base: dict[frozenset[str], bytes] = {}
         #: My objects that something outside holds here, and my counterparts of the other side's.
         self._pins: dict[str, Any] = {}
+        #: By pin, the variable that its object was in; "" for none.
+        self._held_under: dict[str, str] = {}
+        self.replaced = Replaced()
         self._counterparts: dict[str, Any] = {}
         self._away = {**(holds or {}), **self._away_as_sealed()}
         self._pin_prefix, self._pin_count = self.label + token, 0
@@ -195,6 +197,7 @@ class Side:
                 del self._base[key]
         if hand_over:
             self._pins = holders.still_held(self._pins, survey.components, held)
+        self._held_under = {pin: self._held_under[pin] for pin in self._pins}
         names = self.names()
         wanted = None
         if needed is not None:
@@ -206,9 +209,8 @@ class Side:
         )  # fmt: skip
         going = Going(wanted, small if hand_over else -1, receiver, dict(self._pieces))
         going.pin_of = {id(obj): pin for pin, obj in self._pins.items()}
-        going.used = {oid for each in self._sealed.values() for oid in each.classes}
         refused = spread_refusals(survey.components, self._roots.values())
-        for component in going.in_order(survey.components):
+        for component in unsent(survey.components, self._base.values()):
             if (reason := refused.get(component.roots)) is not None:
                 parcel.away.update(self._stay(component, reason, can_come=False))
             else:
@@ -217,7 +219,7 @@ class Side:
         met |= {r[2:] for each in parcel.components for r in each.roots if r[0] == "c"}
         self._pack_sealed(parcel, met)
         parcel.stays = self._what_stays()
-        parcel.shells = self._shells(survey.met, met)
+        parcel.shells = shells.of(met, self._classes, survey.met)
         parcel.pins = frozenset(self._pins)
         return parcel
 
@@ -225,28 +227,27 @@ class Side:
              going: Going) -> None:  # fmt: skip
         """Put a component into a parcel, or what the other side is to know of it."""
         key = _plain(component.roots)
-        pin_of = going.pin_of
-        objects = [obj for obj in held if in_place.can_be_filled(obj)]
-        fresh = [obj for obj in objects if id(obj) not in pin_of]
+        fresh = [obj for obj in held if id(obj) not in going.pin_of]
         is_same = self._base.get(key) == component.digest and not fresh
-        # What is held there may be called at any time.
-        is_held = any(component.has(id(obj)) for obj in self._counterparts.values())
-        if not is_same and not is_held and not going.takes(component):
+        if not is_same and not self._is_held_there(component) and not going.takes(component):
             parcel.away.update(self._stay(component, "it is not needed yet", can_come=True))
             parcel.memories |= going.kept(component)
             return
-        going.used |= component.classes
         parcel.digests[key] = component.digest
         parcel.memories |= component.pieces
         if is_same:
             return
         for obj in fresh:
             self._pin_count += 1
-            pin = pin_of[id(obj)] = f"{self._pin_prefix}.{self._pin_count}"
-            self._pins[pin] = obj
-        parcel.kept += [type(obj).__name__ for obj in held if not in_place.can_be_filled(obj)]
-        parcel.components.append(self._ship(survey, component, objects, going))
+            name, mark = name_and_mark(component, obj, self.ns)
+            pin = f"{self._pin_prefix}.{self._pin_count}{mark}"
+            going.pin_of[id(obj)], self._pins[pin], self._held_under[pin] = pin, obj, name
+        parcel.components.append(self._ship(survey, component, held, going))
         parcel.classes[key] = component.classes
+
+    def _is_held_there(self, component: Component) -> bool:
+        """Say whether something there holds a part of it, and may be called at any time."""
+        return bool(self._pins_in(component, kept=False))
 
     def _what_stays(self) -> dict[str, str]:
         """Return the names whose very value cannot leave this side, and what it is, in words."""
@@ -280,7 +281,7 @@ class Side:
     def _ship(self, survey: Survey, component: Component, objects: list[Any],
               going: Going) -> PackedComponent:  # fmt: skip
         same = component.is_in_order() and not objects and all(r[0] == "n" for r in component.roots)
-        pinned = {pin: obj for pin, obj in self._counterparts.items() if component.has(id(obj))}
+        pinned = {pin: self._counterparts[pin] for pin in self._pins_in(component, kept=False)}
         same = same and not pinned
         if pinned:
             component = survey.pack(component.roots, pinned)
@@ -301,27 +302,14 @@ class Side:
         return PackedComponent(
             component.order, component.stream, buffers,
             [(place, pin) for place, pin in places if place is not None],
-            component.filled, component.deep, same, tuple(memories),
+            component.filled, tuple(self._pins_in(component, kept=True)), component.deep, same,
+            tuple(memories),
         )  # fmt: skip
 
-    def _shells(self, met: Met, oids: set[str]) -> list[tuple[str, bytes]]:
-        """Return the shells of these classes, bases first: the other side may have lost them."""
-        out: dict[str, bytes] = {}
-        for oid in sorted(oids):
-            self._put_shell(met, oid, out)
-        return list(out.items())
-
-    def _put_shell(self, met: Met, oid: str, out: dict[str, bytes]) -> None:
-        if oid in out:
-            return
-        cls = self._classes.get(oid)
-        for base in (type(cls), *cls.__bases__):
-            known = self._classes.find(base)
-            if known is not None:
-                self._put_shell(met, known, out)
-        file = io.BytesIO()
-        Pickler(file, [], met).dump(classes.shell_of(cls))
-        out[oid] = file.getvalue()
+    def _pins_in(self, component: Component, *, kept: bool) -> list[str]:
+        """Return the other side's pins of what is in a component: of what it keeps, or fills."""
+        found = self._counterparts.items()
+        return [pin for pin, obj in found if is_kept(pin) is kept and component.has(id(obj))]
 
     def _held(self, survey: Survey) -> dict[frozenset[str], list[Any]]:
         """Return for each component what something outside holds of it."""
@@ -349,10 +337,11 @@ class Side:
                 self._base.pop(_plain(frozenset(component.roots)), None)
             return
         self._agree_on_memory(parcel)
-        if parcel.names is None:
-            self._base.update(parcel.digests)
-        else:
-            self._base = dict(parcel.digests)
+        self._base = {**(self._base if parcel.names is None else {}), **parcel.digests}
+        self._hold_classes()
+
+    def _hold_classes(self) -> None:
+        self._classes.hold(root[2:] for key in self._base for root in key if root[0] == "c")
 
     def _agree_on_memory(self, parcel: Parcel) -> None:
         if parcel.names is not None:
@@ -395,10 +384,12 @@ class Side:
                 elif name in parcel.away:
                     self._away[name] = parcel.away[name]
         if parcel.names is not None:
-            self._counterparts = {
-                pin: obj for pin, obj in self._counterparts.items() if pin in parcel.pins
-            }
+            for pin in self._counterparts.keys() - parcel.pins:
+                del self._counterparts[pin]
         self._counterparts.update(staged.counterparts)
+        for pin in (pin for each in parcel.components for pin in each.kept):
+            if pin in self._pins:
+                self.replaced.add(pin, self._held_under[pin], self._pins.pop(pin))
         arrived = {_plain(frozenset(each.roots)): each.same_there for each in parcel.components}
         self._keep_sealed(staged)
         staged.values.clear()
@@ -413,6 +404,7 @@ class Side:
         same = {key for key, is_same in arrived.items() if is_same} - self._sealed.keys()
         self._base |= {key: parcel.digests[key] for key in same}
         self._agree(arrived.keys() - same)
+        self._hold_classes()
 
     def _keep_sealed(self, staged: Staged) -> None:
         parcel = staged.parcel
@@ -455,5 +447,5 @@ def _is_of(root: str, module: str) -> bool:
 
 
 def _plain(roots: frozenset[str]) -> frozenset[str]:
-    """Return a component's roots without pins, which only one side has."""
-    return frozenset(root for root in roots if root[0] != "p")
+    """Return a component's roots without pins, which only one side has, if others are there."""
+    return frozenset(root for root in roots if root[0] != "p") or roots

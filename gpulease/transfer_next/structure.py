@@ -11,7 +11,7 @@ from typing import Any
 
 from gpulease.errors import GPULeaseError
 
-from . import shipping
+from . import shells, shipping
 from .engine import PackedComponent, Parcel, StageError
 from .peer import Peer
 from .pickler import Met
@@ -51,7 +51,7 @@ class ShowingSide(Side):
                 PackedComponent(each.order, each.stream, each.buffers, deep=each.deep)
                 for each in going
             ]  # fmt: skip
-            parcel.shells = self._shells(survey.met, met)
+            parcel.shells = shells.of(met, self._classes, survey.met)
             return parcel
 
     def _goes(self, component: Component) -> bool:

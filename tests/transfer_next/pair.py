@@ -3,7 +3,6 @@
 import pickle
 import sys
 import types
-from collections import Counter
 from types import SimpleNamespace
 
 from gpulease.errors import GPULeaseError
@@ -96,9 +95,6 @@ class NextPair:
         self.reached = None
         #: What was said of the last cell.
         self.last = SimpleNamespace(notes=())
-        #: What was kept as it was by something that stayed, since the notebook began.
-        self.kept = []
-        self.all_kept = Counter()
         self.side = SimpleNamespace(
             away_names=lambda: sorted(self.here.away), explain=self.explain,
             status=lambda: (),
@@ -155,8 +151,6 @@ class NextPair:
     def _move(self, start, to, wanted, hand_over):
         reached = None if self.reached is None else self.reached[start]
         parcel = start.pack(wanted, hand_over, reached)
-        self.kept += parcel.kept
-        self.all_kept.update(parcel.kept)
         try:
             to.take(parcel)
         except StageError as error:

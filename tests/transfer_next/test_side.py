@@ -368,3 +368,14 @@ def test_nothing_of_a_look_outlives_it(sides):
         assert [each for each in gc.get_objects() if isinstance(each, (Met, Pickler))] == []
     finally:
         gc.enable()
+
+
+def test_a_class_that_nothing_there_refers_to_is_kept_while_both_sides_have_it(sides):
+    home, away = sides
+    run(home, "class C: kept = [1]\nc = C(); n = 1; del C")
+    move(home, away)
+    run(home, "c.less = 1")
+    move(home, away, {"n"})
+    gc.collect()
+    move(home, away, {"c"}, hand_over=False)
+    run(away, "assert c.kept == [1] and c.less == 1")
