@@ -321,7 +321,7 @@ class HomeSide(Exchange):
                 name, each.type_name, Place.GPU, each.size, True, self._large.why(each) or _NO_ROOM
             )
             for name, each in sorted(away.items())
-            if not name.startswith("Out[")
+            if not name.startswith("Out[") and name not in self._missing.conflicts
         ) + tuple(
             VariableStatus(name, "", Place.CONFLICTED, None, True, conflict_note(name).sentence)
             for name in sorted(self._missing.conflicts)
@@ -357,12 +357,12 @@ class HomeSide(Exchange):
             raise GPULeaseError("no_conflict", f"{name} is not in conflict.")
         if keep not in {"home", "gpu"}:
             raise GPULeaseError("bad_choice", "Choose home or gpu.")
-        value = self._missing.conflicts.pop(name)
+        values = self._missing.settle(name)
         if keep == "home":
-            self.side.ns[name] = value
+            self.side.ns.update(values)
             self._dirty = True
         else:
-            self.fetch([name])
+            self.fetch([each for each in sorted(values) if each in self.side.away()])
 
     def recover(self, names: Sequence[str] = ()) -> tuple[Sequence[str], Sequence[Note]]:
         """Accept the older values of lost names."""

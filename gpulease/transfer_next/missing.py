@@ -33,6 +33,8 @@ class Missing:
     lost: dict[str, Lost] = field(default_factory=dict)
     #: Home's value of names that both sides changed.
     conflicts: dict[str, Any] = field(default_factory=dict)
+    #: Of each, the names that share objects with it.
+    together: dict[str, set[str]] = field(default_factory=dict)
     #: Of a name that is away: the cell that changed it, and the one after which it was here last.
     made: dict[str, int] = field(default_factory=dict)
     whole: dict[str, int] = field(default_factory=dict)
@@ -46,22 +48,43 @@ class Missing:
 
         Return the roots of which neither side takes the other's.
         """
-        mine = {root for roots in changed for root in roots}
+        theirs = [frozenset(each.roots) | {f"p:{pin}" for pin in each.filled}
+                  for each in parcel.components]  # fmt: skip
+        theirs += [frozenset({f"n:{name}"}) for name in {*parcel.away, *self._deleted(parcel)}]
         both: set[str] = set()
-        for component in list(parcel.components):
-            if mine.intersection(component.roots):
-                both.update(component.roots)
+        for mine in changed:
+            met = [each for each in theirs if not mine.isdisjoint(each)]
+            if met:
+                group = self._with_names_of_classes(mine.union(*met))
+                self._put_in_conflict({root[2:] for root in group if root[0] == "n"})
+                both |= group
         leave_out(parcel, both, _CONFLICTED)
-        for root in both:
-            name = root[2:]
-            if root[0] == "n" and name in self.side.ns:
-                self.conflicts[name] = self.side.ns[name]
-        kept = [root[2:] for root in sorted(mine - both) if root[0] == "n"]
         if parcel.names is not None:
-            parcel.names += [name for name in kept if name not in parcel.names]
-            for name in kept:
-                parcel.away.pop(name, None)
+            kept = {root[2:] for roots in changed for root in roots - both if root[0] == "n"}
+            parcel.names += sorted(kept.difference(parcel.names))
         return both
+
+    def _deleted(self, parcel: Parcel) -> set[str]:
+        """Return the names that both sides had, and that a GPU cell has deleted."""
+        had = {root[2:] for roots in self.side.agreed for root in roots if root[0] == "n"}
+        return had.difference(parcel.names or had, parcel.yours)
+
+    def _with_names_of_classes(self, roots: Collection[str]) -> set[str]:
+        """Add the variables that are the classes among these roots."""
+        found = [self.side.class_of(root[2:]) for root in roots if root[0] == "c"]
+        values = ((name, self.side.ns.get(name)) for name in self.side.names())
+        named = (name for name, obj in values if obj is not None and any(obj is c for c in found))
+        return {*roots, *map("n:{}".format, named)}
+
+    def _put_in_conflict(self, names: set[str]) -> None:
+        for name in names & self.side.ns.keys():
+            self.conflicts[name] = self.side.ns[name]
+            self.together[name] = names
+
+    def settle(self, name: str) -> dict[str, Any]:
+        """End the conflict of a name and of what shares objects with it; return home's values."""
+        names = self.together.pop(name, {name}) & self.conflicts.keys()
+        return {each: self.conflicts.pop(each) for each in names}
 
     def committed(self, before: Mapping[str, Any], cell: int) -> None:
         """A parcel was committed over these values."""
@@ -111,19 +134,30 @@ class Missing:
         for name in (use.changes - use.imports) & ns.keys() - gone.keys():
             if name in use.writes or not _is_imported(ns[name]):
                 died[name] = Lost(cell)
+        mine = self._keep_mine()
+        for name in died.keys() & mine.keys():
+            del died[name]
         for name in died:
             if name in ns:
                 self.aside[name] = ns.pop(name)
-        self.conflicts.clear()
         self.lost.update(died)
-        return loss_notes(died, self.aside)
+        return [*mine.values(), *loss_notes(died, self.aside)]
 
     def left(self, gone: Mapping[str, Away], lost: Collection[str]) -> list[Note]:
         """The companion ended in good order: these are parked, except the ``lost`` ones."""
-        left = {n: Lost(str(self.made.get(n) or ""), parked=n not in lost) for n in gone}
+        mine = self._keep_mine()
+        left = {n: Lost(str(self.made.get(n) or ""), parked=n not in lost)
+                for n in gone.keys() - mine.keys()}  # fmt: skip
         self.lost.update(left)
+        return [*mine.values(), *loss_notes(left, self.aside)]
+
+    def _keep_mine(self) -> dict[str, Note]:
+        """The companion ended: what was in conflict has home's value."""
+        mine = {name: mine_note(name) for name in sorted(self.conflicts)}
+        self.side.ns.update(self.conflicts)
         self.conflicts.clear()
-        return loss_notes(left, self.aside)
+        self.together.clear()
+        return mine
 
     def parked(self, found: Mapping[str, Away]) -> dict[str, Away]:
         """Return what of this a new companion has read from a file, and home waits for."""
@@ -225,6 +259,15 @@ def conflict_note(name: str) -> Note:
     sentence = (
         f"{name} was changed in your notebook and by a GPU cell at the same time; neither is used. "
         f"Choose with %gpu resolve {name} home or %gpu resolve {name} gpu."
+    )
+    return Note("conflicted", sentence, (name,))
+
+
+def mine_note(name: str) -> Note:
+    """Say that a conflict ended with the companion."""
+    sentence = (
+        f"{name} was changed in your notebook and by a GPU cell at the same time. The companion "
+        f"has ended, and {name} has your notebook's value."
     )
     return Note("conflicted", sentence, (name,))
 

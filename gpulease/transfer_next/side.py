@@ -101,10 +101,21 @@ class Side:
         return set(self._away) if reads is None else reads & self._away.keys()
 
     def changed(self) -> list[frozenset[str]]:
-        """Return the roots of each component that the other side lacks as it is here."""
+        """Return the roots of each component that the other side lacks as it is here.
+
+        Among them are pins of this side's.
+        """
         with collector_waits():
-            survey = self._survey()
-            return [_plain(each.roots) for each in survey.components if self._differs(each)]
+            found = [each for each in self._survey().components if self._differs(each)]
+            pins = self._pins.items()
+            return [
+                _plain(each.roots) | {f"p:{pin}" for pin, obj in pins if each.has(id(obj))}
+                for each in found
+            ]
+
+    def class_of(self, oid: str) -> Any:
+        """Return the class of the notebook with this id, None where it is gone."""
+        return self._classes.get(oid)
 
     @property
     def agreed(self) -> Collection[frozenset[str]]:
