@@ -121,8 +121,9 @@ class Pair:
         self.companion.hear()
         self.companion.ask({"op": "park", "path": str(path), "seconds": 30})
         self.side.after_gpu_cell(1)
-        self.side._behind.pause()
-        self.side.arrivals._staged.clear()
+        if hasattr(self.side, "_behind"):
+            self.side._behind.pause()
+            self.side.arrivals._staged.clear()
         self.companion.kill()
 
     def renew(self):
