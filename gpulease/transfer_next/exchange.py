@@ -104,7 +104,7 @@ class Exchange:
     def _take(self, message: Message) -> tuple[str, ...]:
         """Commit what came (main thread)."""
         parcel, state = shipping.decode(message.blobs)
-        before = dict(self.side.ns)
+        before, away = dict(self.side.ns), set(self.side.away())
         untaken = {"n:" + name for name in self._missing.conflicts}
         shipping.leave_out(parcel, untaken, "it is in conflict")
         if self._beside and parcel.names is not None:
@@ -114,6 +114,10 @@ class Exchange:
             untaken |= shipping.take(self.side, parcel)
         except StageError as error:
             raise GPULeaseError("cannot_move", f"{error}.") from error
+        if parcel.names is None:  # what was deleted here comes with what shares objects with it
+            for name in {name for each in parcel.components for name in each.names} - away:
+                if name not in before:
+                    self.side.ns.pop(name, None)
         if state:
             self.state.apply(state)
         self._runs_there = bool(message.body["threads"])

@@ -103,3 +103,13 @@ def meant(names: Iterable[str], known: Iterable[str]) -> set[str]:
     if any(map(_LEADS_TO_RESULTS.fullmatch, found)):
         found |= {name for name in known if _RESULT.fullmatch(name)}
     return found
+
+
+def is_of(root: str, module: str) -> bool:
+    """Say whether a root is what an own module holds."""
+    return root == f"m:{module}" or root.startswith(f"m:{module}:")
+
+
+def plain(roots: frozenset[str]) -> frozenset[str]:
+    """Return a component's roots without pins, which only one side has, if others are there."""
+    return frozenset(root for root in roots if root[0] != "p") or roots

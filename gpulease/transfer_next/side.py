@@ -29,7 +29,7 @@ from .kept import Replaced, is_kept, name_and_mark, unsent
 from .loader import Staged
 from .pickler import Met
 from .resting import Resting
-from .roots import Hidden, Roots, meant
+from .roots import Hidden, Roots, is_of, meant, plain
 from .survey import Component, Survey, collector_waits, spread_refusals
 from .tables import Counterparts
 
@@ -109,7 +109,7 @@ class Side:
             found = [each for each in self._survey().components if self._differs(each)]
             pins = self._pins.items()
             return [
-                _plain(each.roots) | {f"p:{pin}" for pin, obj in pins if each.has(id(obj))}
+                plain(each.roots) | {f"p:{pin}" for pin, obj in pins if each.has(id(obj))}
                 for each in found
             ]
 
@@ -145,7 +145,7 @@ class Side:
         return survey
 
     def _differs(self, component: Component) -> bool:
-        key = _plain(component.roots)
+        key = plain(component.roots)
         return component.error is None and self._base.get(key) != component.digest
 
     # ---- going
@@ -177,7 +177,7 @@ class Side:
             for key in awake:
                 del self._resting[key]
             del survey, held
-        self.sizes = {_plain(each.roots): each.nbytes for each in survey.components}
+        self.sizes = {plain(each.roots): each.nbytes for each in survey.components}
         for each in survey.components:
             if not each.rests and resting.can_rest(each, held[each.roots]):
                 self._resting[each.roots] = resting.rest(each)
@@ -204,7 +204,7 @@ class Side:
         survey, held = self._look(reached)
         names_own = self._own.names(self.ns)
         for name in self._own.reloaded(names_own):
-            for key in [key for key in self._base if any(_is_of(root, name) for root in key)]:
+            for key in [key for key in self._base if any(is_of(root, name) for root in key)]:
                 del self._base[key]
         if hand_over:
             self._pins = holders.still_held(self._pins, survey.components, held)
@@ -237,7 +237,7 @@ class Side:
     def _put(self, parcel: Parcel, survey: Survey, component: Component, held: list[Any],
              going: Going) -> None:  # fmt: skip
         """Put a component into a parcel, or what the other side is to know of it."""
-        key = _plain(component.roots)
+        key = plain(component.roots)
         fresh = [obj for obj in held if id(obj) not in going.pin_of]
         is_same = self._base.get(key) == component.digest and not fresh
         if not is_same and not self._is_held_there(component) and not going.takes(component):
@@ -345,7 +345,7 @@ class Side:
         """The other side has committed what ``pack`` gave, or, not ``surely``, may have."""
         if not surely:
             for component in parcel.components:
-                self._base.pop(_plain(frozenset(component.roots)), None)
+                self._base.pop(plain(frozenset(component.roots)), None)
             return
         self._agree_on_memory(parcel)
         self._base = {**(self._base if parcel.names is None else {}), **parcel.digests}
@@ -401,7 +401,7 @@ class Side:
         for pin in (pin for each in parcel.components for pin in each.kept):
             if pin in self._pins:
                 self.replaced.add(pin, self._held_under[pin], self._pins.pop(pin))
-        arrived = {_plain(frozenset(each.roots)): each.same_there for each in parcel.components}
+        arrived = {plain(frozenset(each.roots)): each.same_there for each in parcel.components}
         self._keep_sealed(staged)
         staged.values.clear()
         staged.contents.clear()
@@ -443,20 +443,10 @@ class Side:
     def _look_again(self, arrived: Collection[frozenset[str]]) -> None:
         only = {root for key in arrived for root in key}
         survey = self._survey(None if self._pins else only)
-        self.sizes |= {_plain(each.roots): each.nbytes for each in survey.components}
+        self.sizes |= {plain(each.roots): each.nbytes for each in survey.components}
         for each in survey.components:
-            if (key := _plain(each.roots)) in arrived and each.error is None:
+            if (key := plain(each.roots)) in arrived and each.error is None:
                 self._base[key] = each.digest
         if self._pins:  # what nothing holds any more goes at once: a graph, say
             held = self._held(survey)
             self._pins = holders.still_held(self._pins, survey.components, held)
-
-
-def _is_of(root: str, module: str) -> bool:
-    """Say whether a root is what an own module holds."""
-    return root == f"m:{module}" or root.startswith(f"m:{module}:")
-
-
-def _plain(roots: frozenset[str]) -> frozenset[str]:
-    """Return a component's roots without pins, which only one side has, if others are there."""
-    return frozenset(root for root in roots if root[0] != "p") or roots

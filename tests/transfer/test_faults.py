@@ -20,7 +20,7 @@ def test_a_home_thread_and_a_gpu_cell_conflict(pair):
         pair.end_gpu()
     assert any(note.reason == "conflicted" for note in pair.after.notes)
     assert "resolve" in pair.side.explain("shared").sentence
-    with pytest.raises(GPULeaseError, match="changed in your notebook and on the GPU"):
+    with pytest.raises(GPULeaseError, match="changed in your notebook and "):
         pair.home("print(shared)")
     pair.side.resolve("shared", "home")
     pair.home("assert shared == [1, 'thread'] and keep is shared")
@@ -321,7 +321,7 @@ def test_what_the_next_companion_cannot_read_is_lost_with_the_reason(pair, tmp_p
         "COMPANION = os.getpid()\n"
         "def back():\n"
         "    if os.getpid() != COMPANION: raise OSError('not this process')\n"
-        "class D:\n    def __reduce__(self): return back, ()\n"
+        "class D(BaseException):\n    def __reduce__(self): return back, ()\n"
         "d = D()",
         path,
     )
@@ -350,7 +350,6 @@ def test_what_is_lost_can_be_deleted(pair, tmp_path, where):
 def test_what_is_on_the_gpu_is_deleted_without_coming_home(pair):
     pair.home("kept = 1")
     pair.gpu("import numpy as np\nw = np.ones(5_000_000)\ng = (i for i in range(3))")
-    pair.side._behind.pause()
     pair.home("del w, g, kept")
     assert [row.name for row in pair.side.status()] == ["np"]
     pair.gpu("left = [n for n in ('w', 'g', 'kept') if n in globals()]")
