@@ -99,8 +99,11 @@ class Met:
 
 #: Library classes whose ``__getstate__`` gives copies, or leaves out what a cell can read.
 _FORGETFUL = {
-    ("numpy", name)
-    for name in ("Chebyshev", "Hermite", "HermiteE", "Laguerre", "Legendre", "Polynomial")
+    ("collections", "Counter"),
+    *(
+        ("numpy", name)
+        for name in ("Chebyshev", "Hermite", "HermiteE", "Laguerre", "Legendre", "Polynomial")
+    ),
 }
 
 
