@@ -115,7 +115,10 @@ class Engine(Protocol):
         """Return which of the names that these lead to are not bound here ("*": all of them)."""
 
     def changed(self) -> list[frozenset[str]]:
-        """Return the roots of each component that the other side lacks as it is here."""
+        """Return the roots of each component that the other side lacks as it is here.
+
+        Among them are pins of this side's, and the names of classes.
+        """
 
     def pack(self, needed: Collection[str] | None = None, *, hand_over: bool = True,
              small: int = 0, receiver: Receiver | None = None,

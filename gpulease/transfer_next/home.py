@@ -199,7 +199,7 @@ class HomeSide(Exchange):
         self._use = None  # until here a death loses what the cell changed
         conflicts = sorted(self._missing.conflicts.keys() - before)
         notes = (
-            *thread_notes(running), *map(conflict_note, conflicts),
+            *thread_notes(running), *map(conflict_note, conflicts), *self._said(),
             *self._large.notes(self.side.away(), self._missing.stayed()),
         )  # fmt: skip
         return SwitchReport(moved, size, time.monotonic() - started, notes)

@@ -55,7 +55,7 @@ class Missing:
         for mine in changed:
             met = [each for each in theirs if not mine.isdisjoint(each)]
             if met:
-                group = self._with_names_of_classes(mine.union(*met))
+                group = mine.union(*met)
                 self._put_in_conflict({root[2:] for root in group if root[0] == "n"})
                 both |= group
         leave_out(parcel, both, _CONFLICTED)
@@ -68,13 +68,6 @@ class Missing:
         """Return the names that both sides had, and that a GPU cell has deleted."""
         had = {root[2:] for roots in self.side.agreed for root in roots if root[0] == "n"}
         return had.difference(parcel.names or had, parcel.yours)
-
-    def _with_names_of_classes(self, roots: Collection[str]) -> set[str]:
-        """Add the variables that are the classes among these roots."""
-        found = [self.side.class_of(root[2:]) for root in roots if root[0] == "c"]
-        values = ((name, self.side.ns.get(name)) for name in self.side.names())
-        named = (name for name, obj in values if obj is not None and any(obj is c for c in found))
-        return {*roots, *map("n:{}".format, named)}
 
     def _put_in_conflict(self, names: set[str]) -> None:
         for name in names & self.side.ns.keys():

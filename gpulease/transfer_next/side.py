@@ -103,19 +103,18 @@ class Side:
     def changed(self) -> list[frozenset[str]]:
         """Return the roots of each component that the other side lacks as it is here.
 
-        Among them are pins of this side's.
+        Among them are pins of this side's, and the names of classes.
         """
         with collector_waits():
             found = [each for each in self._survey().components if self._differs(each)]
-            pins = self._pins.items()
-            return [
-                plain(each.roots) | {f"p:{pin}" for pin, obj in pins if each.has(id(obj))}
-                for each in found
-            ]
+            return [plain(each.roots) | self._other_roots(each) for each in found]
 
-    def class_of(self, oid: str) -> Any:
-        """Return the class of the notebook with this id, None where it is gone."""
-        return self._classes.get(oid)
+    def _other_roots(self, component: Component) -> set[str]:
+        """Return this side's pins in a component, and the variables that are its classes."""
+        pins = {f"p:{pin}" for pin, obj in self._pins.items() if component.has(id(obj))}
+        oids = {root[2:] for root in component.roots if root[0] == "c"}
+        values = self._roots.values().items() if oids else ()
+        return pins | {f"n:{name}" for name, obj in values if self._classes.find(obj) in oids}
 
     @property
     def agreed(self) -> Collection[frozenset[str]]:

@@ -157,6 +157,13 @@ CASES = {
 }  # fmt: skip
 
 
+#: What cannot be given another content, so that the cell says who keeps the one from before.
+NAMED = (
+    "frame", "series", "flags of a frame", "records", "index", "index of an axis",
+    "index of levels", "estimator", "pipeline",
+)  # fmt: skip
+
+
 @pytest.mark.parametrize("kind", CASES)
 def test_the_held_object_is_updated_in_place(pair, kind):
     make, change, right = CASES[kind]
@@ -164,6 +171,10 @@ def test_the_held_object_is_updated_in_place(pair, kind):
     held = [pair.ns["x"]]
     pair.gpu(change)
     pair.home("x")
+    if kind in NAMED:
+        assert [note.names for note in pair.after.notes] == [("x",)]
+        assert right(pair.ns["x"])
+        return
     assert pair.ns["x"] is held[0]
     assert right(held[0])
     assert not pair.after.notes
