@@ -112,13 +112,20 @@ def _cell_content(obj: types.CellType) -> tuple[Any, ...]:
 def _array_content(np: Any, obj: Any) -> Any:
     space = getattr(obj, "__dict__", None)
     flags = obj.flags.writeable
-    if obj.base is not None and type(obj.base) is not rebuild.OwnedBytes:
+    if obj.base is not None and not _has_all_of(np, obj.base, obj):
         return "view", obj.dtype, obj.shape, obj.strides, flags, space
     if pieces.is_large(obj):
         return pieces.Bytes(obj), obj.dtype, obj.shape, obj.strides, flags, space
     flat = obj.view(np.ndarray).ravel(order="K")
     raw = flat.tolist() if obj.dtype == object else flat.view("u1").tobytes()
     return raw, obj.dtype, obj.shape, obj.strides, flags, space
+
+
+def _has_all_of(np: Any, base: Any, obj: Any) -> bool:
+    """Say whether an array is all that its memory is for, as records are where they were loaded."""
+    if type(base) is rebuild.OwnedBytes:
+        return True
+    return type(base) is np.ndarray and base.nbytes == obj.nbytes and obj.flags.c_contiguous
 
 
 def fill(obj: Any, content: Any, undo: Undo) -> bool:

@@ -159,7 +159,7 @@ CASES = {
 
 #: What cannot be given another content, so that the cell says who keeps the one from before.
 NAMED = (
-    "frame", "series", "flags of a frame", "records", "index", "index of an axis",
+    "frame", "series", "flags of a frame", "index", "index of an axis",
     "index of levels", "estimator", "pipeline",
 )  # fmt: skip
 
