@@ -125,7 +125,8 @@ def _has_all_of(np: Any, base: Any, obj: Any) -> bool:
     """Say whether an array is all that its memory is for, as records are where they were loaded."""
     if type(base) is rebuild.OwnedBytes:
         return True
-    return type(base) is np.ndarray and base.nbytes == obj.nbytes and obj.flags.c_contiguous
+    is_record = type(obj) is np.recarray and type(base) is np.ndarray
+    return is_record and base.nbytes == obj.nbytes and bool(obj.flags.c_contiguous)
 
 
 def fill(obj: Any, content: Any, undo: Undo) -> bool:
