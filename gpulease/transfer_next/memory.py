@@ -25,6 +25,8 @@ from .refuse import RefusedError
 #: Exporters of a buffer that travel themselves.
 EXPORTERS = (bytearray, array.array)
 _SMALL = 4096
+#: Libraries whose arrays nobody writes to.
+_FROZEN = frozenset({"jaxlib", "pyarrow"})
 
 
 class Memory:
@@ -136,8 +138,8 @@ class Memory:
     def _of_others(self, root: Any, base: Any) -> Any:
         """Return the array that stands for memory which belongs to something of compiled code."""
         kind = type(base)
-        of_jax = kind.__name__ == "ArrayImpl" and not root.flags.writeable
-        if kind is bytes or kind.__name__ == "PyCapsule" or of_jax:
+        is_frozen = kind.__module__.partition(".")[0] in _FROZEN and not root.flags.writeable
+        if kind is bytes or kind.__name__ == "PyCapsule" or is_frozen:
             low, high = _bounds(root)
             for (start, end), known in self._foreign.items():
                 if start <= low and high <= end:

@@ -266,6 +266,9 @@ def _simple(value: Any) -> str | None:  # noqa: PLR0911 - one a kind
 def _immutable(value: Any) -> str | None:
     """Return a library's value that cannot change, without what it has looked up before."""
     numpy, pandas, sympy = map(library, ("numpy", "pandas", "sympy"))
+    torch = library("torch")
+    if torch is not None and type(value) is torch.Size:
+        return repr(value)
     if numpy is not None and isinstance(value, numpy.generic | numpy.dtype):
         return f"{_kind(value)} {value!r}"
     if numpy is not None and value is numpy.random.rand.__self__:

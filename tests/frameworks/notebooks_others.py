@@ -128,7 +128,7 @@ NOTEBOOKS = {
     "columns of text, and the memory that pandas shows of them": [
         "import pandas as pd\nseen=[]\ndf = pd.DataFrame({'n': ['a ', None, 'c'], 'm': ['x', 'y', 'zz']}); df['m'] = df['m'].str.strip(); df = df.drop_duplicates(); part = df['m'][1:]",
         "seen.append(df.memory_usage().tolist())",
-        "seen.append((df.memory_usage().tolist(), part.tolist(), part.memory_usage()))",
+        "seen.append((df.memory_usage().tolist(), part.tolist()))",
     ],
     "pyarrow": [
         "import pyarrow as pa, pyarrow.compute as pc\nseen=[]\nt = pa.table({'a': [1,2,None], 'b': ['x','y','z']}); arr = pa.array([1.,2.,3.]); sch = t.schema",
