@@ -154,6 +154,12 @@ _HANDLES: dict[tuple[str, str], str] = {
     ("pyexpat", "xmlparser"): "a parser of XML",
     ("_struct", "unpack_iterator"): "a running struct.iter_unpack",
     ("_lsprof", "Profiler"): "a profiler",
+    # What a process knows of itself, and what is known by its address.
+    ("accelerate", "PartialState"): "accelerate's state of the process",
+    ("accelerate", "AcceleratorState"): "accelerate's state of the process",
+    ("accelerate", "GradientState"): "accelerate's state of the process",
+    ("keras", "KerasSaveable"): "an object of Keras (take its get_weights() along)",
+    ("keras", "Tracker"): "an object of Keras (take its get_weights() along)",
     ("pandas", "TextFileReader"): "a reader of chunks (make it again where it is used)",
     ("numpy", "nditer"): "a running nditer",
     ("numpy", "broadcast"): "a running broadcast",

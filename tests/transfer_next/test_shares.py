@@ -8,6 +8,12 @@ from gpulease.transfer_next.side import Side
 from tests.transfer_next.test_side import look, move, run
 
 NOTEBOOKS = {
+    "subclasses that their base hears of": [
+        "made = []\nclass P:\n    def __init_subclass__(cls, /, name='', **more): made.append(name or cls.__name__)\nclass L(list):\n    def __init_subclass__(cls): made.append(cls)",
+        "class A(P, name='a'):\n    def run(self): return 'A'\nclass B(A): pass\nclass M(L): pass",
+        "seen = [B().run(), len(M([1])), made[:2], P.__subclasses__() == [A], A.__bases__]\nclass C(P): pass",
+        "seen += [made[-1], C.__mro__ == (C, P, object)]",
+    ],
     "the global generators under other names": [
         "import random, numpy as np\nfrom scipy import stats\nshuffle, draw, flip = random.shuffle, np.random.normal, stats.norm; random.seed(1); np.random.seed(1); seen = []",
         "shuffle(l := [1, 2, 3, 4]); seen += [l, draw(), random.random(), np.random.rand(), flip.rvs()]",
