@@ -38,7 +38,7 @@ class _Shield:
 
 
 class _OpenShield:
-    """The same, for bases whose instances have attributes; a base of its own would tell it apart."""
+    """The same for bases whose instances have attributes; with a base it would be another layout."""
 
     def __init_subclass__(cls, **_: Any) -> None:
         pass
@@ -79,7 +79,7 @@ def _made_quietly(meta: Any, name: str, bases: tuple[Any, ...], space: Any) -> A
     maker: Any = abc.ABCMeta if issubclass(meta, abc.ABCMeta) else type
     if not any("__init_subclass__" in vars(base) for each in bases for base in each.__mro__[:-1]):
         return maker.__new__(meta, name, bases, dict(space))
-    # Bases can be replaced by such of the same layout; what fails is a subclass until it is collected.
+    # Bases can be replaced by such of one layout; what fails is a subclass until it is collected.
     is_open = any("__dict__" in vars(base) for each in bases for base in each.__mro__)
     for shield in (_OpenShield, _Shield) if is_open else (_Shield, _OpenShield):
         made = maker.__new__(meta, name, (shield, *bases), dict(space))
