@@ -38,7 +38,7 @@ class _Shield:
 
 
 class _OpenShield:
-    """The same for bases whose instances have attributes; with a base it would be another layout."""
+    """The same for bases whose instances have attributes: without a base, for the layout."""
 
     def __init_subclass__(cls, **_: Any) -> None:
         pass

@@ -28,7 +28,7 @@ def instances(kind: type) -> dict[int, tuple[str, str]]:
 
 
 def _look(kind: type) -> dict[int, tuple[str, str]]:
-    package = kind.__module__.partition(".")[0]
+    package = str(kind.__module__).partition(".")[0]
     found: dict[int, tuple[str, str]] = {}
     if own.is_own(kind.__module__):
         return found  # what is in it travels

@@ -160,6 +160,7 @@ _HANDLES: dict[tuple[str, str], str] = {
     ("accelerate", "GradientState"): "accelerate's state of the process",
     ("keras", "KerasSaveable"): "an object of Keras (take its get_weights() along)",
     ("keras", "Tracker"): "an object of Keras (take its get_weights() along)",
+    ("spacy", "Language"): "a pipeline of spaCy (make it where it is used)",
     ("pandas", "TextFileReader"): "a reader of chunks (make it again where it is used)",
     ("numpy", "nditer"): "a running nditer",
     ("numpy", "broadcast"): "a running broadcast",

@@ -8,6 +8,11 @@ from gpulease.transfer_next.side import Side
 from tests.transfer_next.test_side import look, move, run
 
 NOTEBOOKS = {
+    "classes that say nothing of a module": [
+        "M = type('M', (type,), {}); C = M('C', (), {}); C.__module__ = None; c = C(); c.v = [1]",
+        "c.v.append(2); seen = [type(c) is C, C.__module__]",
+        "seen.append(c.v)",
+    ],
     "subclasses that their base hears of": [
         "made = []\nclass P:\n    def __init_subclass__(cls, /, name='', **more): made.append(name or cls.__name__)\nclass L(list):\n    def __init_subclass__(cls): made.append(cls)",
         "class A(P, name='a'):\n    def run(self): return 'A'\nclass B(A): pass\nclass M(L): pass",
