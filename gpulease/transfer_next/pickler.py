@@ -151,7 +151,8 @@ def takes_raw(cls: type) -> bool:
     if not anatomy.made_by_python(cls):
         return cls is types.SimpleNamespace
     if _is_the_persons(cls) or any(
-        (str(base.__module__).partition(".")[0], base.__name__) in _FORGETFUL for base in cls.__mro__
+        (str(base.__module__).partition(".")[0], base.__name__) in _FORGETFUL
+        for base in cls.__mro__
     ):
         return True
     # What has no way of its own besides its builtin's is that and its attributes.
