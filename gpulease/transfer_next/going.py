@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from .engine import Receiver
@@ -24,6 +24,18 @@ class Going:
     pin_of: dict[int, str] = field(default_factory=dict)
     #: Bytes that are in it.
     taken: int = 0
+    #: Ids of the classes that what both sides have then is of.
+    used: set[str] = field(default_factory=set)
+
+    def in_order(self, components: Collection[Component]) -> Iterator[Component]:
+        """Yield components, classes after what they are used by: the other side forgets the rest.
+
+        Of these no name says that they are away, so that they are not agreed on.
+        """
+        classes = {oid: each for each in components if (oid := _class_of(each))}
+        yield from (each for each in components if not _class_of(each))
+        while fresh := classes.keys() & self.used:
+            yield from map(classes.pop, sorted(fresh))
 
     def takes(self, component: Component) -> bool:
         """Say whether a component travels, as far as the receiver has room for it."""
@@ -48,3 +60,9 @@ class Going:
         """Return those that it has aside for the day when a component is needed."""
         found = {oid: self.known(oid) for oid in component.large} if self.receiver else {}
         return {oid: digests for oid, digests in found.items() if digests is not None}
+
+
+def _class_of(component: Component) -> str:
+    """Return the id of the class that a component is and nothing else, "" for another one."""
+    (root,) = component.roots if len(component.roots) == 1 else ("",)
+    return root[2:] if root[:1] == "c" else ""

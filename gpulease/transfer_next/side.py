@@ -219,8 +219,9 @@ class Side:
         )  # fmt: skip
         going = Going(wanted, small if hand_over else -1, receiver, dict(self._pieces))
         going.pin_of = {id(obj): pin for pin, obj in self._pins.items()}
+        going.used = {oid for each in self._sealed.values() for oid in each.classes}
         refused = spread_refusals(survey.components, self._roots.values())
-        for component in unsent(survey.components, self._base.values()):
+        for component in going.in_order(unsent(survey.components, self._base.values())):
             if (reason := refused.get(component.roots)) is not None:
                 parcel.away.update(self._stay(component, reason, can_come=False))
             else:
@@ -237,12 +238,16 @@ class Side:
              going: Going) -> None:  # fmt: skip
         """Put a component into a parcel, or what the other side is to know of it."""
         key = plain(component.roots)
-        fresh = [obj for obj in held if id(obj) not in going.pin_of]
+        pin_of = going.pin_of
+        fresh = [obj for obj in held if id(obj) not in pin_of]
         is_same = self._base.get(key) == component.digest and not fresh
-        if not is_same and not self._is_held_there(component) and not going.takes(component):
+        # What is held there may be called at any time.
+        is_held = bool(self._pins_in(component, kept=False))
+        if not is_same and not is_held and not going.takes(component):
             parcel.away.update(self._stay(component, "it is not needed yet", can_come=True))
             parcel.memories |= going.kept(component)
             return
+        going.used |= component.classes
         parcel.digests[key] = component.digest
         parcel.memories |= component.pieces
         if is_same:
@@ -250,14 +255,10 @@ class Side:
         for obj in fresh:
             self._pin_count += 1
             name, mark = name_and_mark(component, obj, self.ns)
-            pin = f"{self._pin_prefix}.{self._pin_count}{mark}"
-            going.pin_of[id(obj)], self._pins[pin], self._held_under[pin] = pin, obj, name
+            pin = pin_of[id(obj)] = f"{self._pin_prefix}.{self._pin_count}{mark}"
+            self._pins[pin], self._held_under[pin] = obj, name
         parcel.components.append(self._ship(survey, component, held, going))
         parcel.classes[key] = component.classes
-
-    def _is_held_there(self, component: Component) -> bool:
-        """Say whether something there holds a part of it, and may be called at any time."""
-        return bool(self._pins_in(component, kept=False))
 
     def _what_stays(self) -> dict[str, str]:
         """Return the names whose very value cannot leave this side, and what it is, in words."""
@@ -348,10 +349,6 @@ class Side:
             return
         self._agree_on_memory(parcel)
         self._base = {**(self._base if parcel.names is None else {}), **parcel.digests}
-        self._hold_classes()
-
-    def _hold_classes(self) -> None:
-        self._classes.hold(root[2:] for key in self._base for root in key if root[0] == "c")
 
     def _agree_on_memory(self, parcel: Parcel) -> None:
         if parcel.names is not None:
@@ -414,7 +411,6 @@ class Side:
         same = {key for key, is_same in arrived.items() if is_same} - self._sealed.keys()
         self._base |= {key: parcel.digests[key] for key in same}
         self._agree(arrived.keys() - same)
-        self._hold_classes()
 
     def _keep_sealed(self, staged: Staged) -> None:
         parcel = staged.parcel

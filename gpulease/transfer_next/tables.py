@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from .references import references
@@ -25,8 +25,6 @@ class Counterparts:
         self._strong: dict[str, Any] = {}
         self._weak: dict[str, Callable[[], Any]] = {}
         self._ids: dict[int, str] = {}
-        #: What the other side relies on (see ``hold``).
-        self._held: list[Any] = []
 
     def find(self, obj: Any) -> str | None:
         """Return the id of ``obj``, None where it has none."""
@@ -58,10 +56,6 @@ class Counterparts:
             else:
                 return
         self._strong[oid] = obj
-
-    def hold(self, oids: Iterable[str]) -> None:
-        """Keep these alive until the next call: the other side takes them for known here."""
-        self._held = [found for oid in oids if (found := self.get(oid)) is not None]
 
     def drop(self, oid: str) -> None:
         """Forget an object."""
