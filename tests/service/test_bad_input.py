@@ -353,7 +353,7 @@ async def test_what_is_wrong_is_said_in_words_for_people(quiet, path, body, said
     ("language", "path", "body", "said"),
     [
         ("de", "leases", {"count": 0}, "count: es muss mindestens 1 sein."),
-        ("fr", "leases", {"count": 0}, "count : il faut au moins 1."),
+        ("fr", "leases", {"count": 0}, "count\N{NO-BREAK SPACE}: il faut au moins 1."),
         ("de", "leases", [], "Der Inhalt der Anfrage: es muss ein Objekt sein."),
         (
             "de",
@@ -371,7 +371,7 @@ async def test_what_is_wrong_is_said_in_words_for_people(quiet, path, body, said
             "fr",
             "reservations",
             {**LAB, "contact": ["me"]},
-            "contact.0 : il faut une adresse électronique.",
+            "contact.0\N{NO-BREAK SPACE}: il faut une adresse électronique.",
         ),
     ],
 )
