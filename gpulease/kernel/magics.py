@@ -20,6 +20,7 @@ from gpulease.kernel.status import (
     NO_LEASE,
     connection_line,
     lease_lines,
+    state_word,
     sticky_line,
     variable_lines,
 )
@@ -135,7 +136,7 @@ def _off(session: Session, words: list[str]) -> str:
 
 def _request(session: Session, words: list[str]) -> str:
     lease = session.waiter.ask(parse_options(shlex.join(words)))
-    return f"{lease['gpu_class']}: {lease['state']}. {session.waiter.describe(lease)}"
+    return f"{lease['gpu_class']}: {state_word(lease)}. {session.waiter.describe(lease)}"
 
 
 def _keep(session: Session, words: list[str]) -> str:

@@ -34,6 +34,9 @@ _PLACES = {
     Place.CONFLICTED: "changed on both sides",
     Place.PARKED: "parked for the next lease",
 }
+#: As the pages call them.
+_STATES = {"warned": "ends soon", "draining": "saving variables"}
+_IN_USE = {"busy": "in use", "quiet": "cell running, GPU idle", "idle": "idle"}
 _ALREADY_SAID = ("Run a cell with %%gpu, or %gpu on for every cell.",)
 
 
@@ -46,7 +49,7 @@ def lease_lines(lease: LeaseView) -> list[str]:
         what = f"{what}, {percent}% of a card"
     if lease["simulated"]:
         what += " (simulated)"
-    lines = [f"{what}: {lease['state']}. {lease['sentence']}".rstrip()]
+    lines = [f"{what}: {state_word(lease)}. {lease['sentence']}".rstrip()]
     facts = _facts(lease)
     if facts:
         line = ", ".join(facts)
@@ -56,10 +59,20 @@ def lease_lines(lease: LeaseView) -> list[str]:
     return lines
 
 
+def state_word(lease: LeaseView) -> str:
+    """Return what a lease is doing, in the word that the pages have for it."""
+    state = lease["state"]
+    if state == "active":
+        return _IN_USE.get(lease["verdict"], state)
+    if state == "warned" and lease["reason"] in ("idle", "quiet"):
+        return "idle warning"
+    return _STATES.get(state, state)
+
+
 def _facts(lease: LeaseView) -> list[str]:
     facts = []
     if lease["utilisation"] is not None:
-        facts.append(f"utilisation {lease['utilisation']:.0%} ({lease['verdict']})")
+        facts.append(f"GPU use {lease['utilisation']:.0%}")
     if (used := lease.get("memory_used")) is not None:
         whole = sum(device["memory"] for device in lease["devices"])
         facts.append(f"{used / 2**30:.1f} of {whole / 2**30:.0f} GB GPU memory in use")

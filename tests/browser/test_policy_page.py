@@ -217,7 +217,7 @@ def test_sliders_move_the_time_outs_and_say_what_last_week_would_have_been(
     page.wait_for_selector("#outs-pictures canvas >> nth=1")
     said = page.locator("#outs-pictures figcaption").all_inner_texts()
     assert "Leased 107.5 h now, 59.7 h with these values." in said[0]
-    assert "Now on average 1.4, with these values 1; in use 0.8." in said[1]
+    assert "Now on average 1.4, with these values 0.98; in use 0.76." in said[1]
     assert "10 min: 15 GPU-hours saved, 1 interrupted." in said[2]
     assert page.locator(".gl-spans rect").count() == 4 * 43
     page.fill("#out-idle", "20")

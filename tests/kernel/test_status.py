@@ -14,8 +14,8 @@ def test_the_lease_in_three_lines() -> None:
         hard_end=in_seconds(3600 * 8), ends_at=in_seconds(130.5), ends_by="idle_warning",
     )  # fmt: skip
     first, facts, step = lease_lines(lease)
-    assert first == "2 x a100 (simulated): active. The GPU is ready."
-    assert facts.startswith("Utilisation 25% (idle), idle warning in 2 min (")
+    assert first == "2 x a100 (simulated): idle. The GPU is ready."
+    assert facts.startswith("GPU use 25%, idle warning in 2 min (")
     assert " h " not in facts, "one time left, the next thing that happens"
     assert step == "Go on."
 
@@ -31,6 +31,7 @@ def test_a_warned_lease_says_when_it_leaves() -> None:
     lease = lease_view("l", state="warned", sentence="", position=None,
                        ends_at=in_seconds(20.5), ends_by="released")  # fmt: skip
     assert lease_lines(lease)[1].startswith("Released in 20 s (")
+    assert lease_lines({**lease, "reason": "idle"})[0].endswith(": idle warning.")
 
 
 def test_time_left() -> None:

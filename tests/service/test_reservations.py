@@ -347,7 +347,7 @@ async def test_in_an_exam_there_is_no_keep(site, hub):
     lease, _, _ = await active_lease(site, "cs0")
     client = site.client(hub.server_token("cs0"))
     assert (await client.lease(lease["id"]))["keep"]["left"] == 0
-    assert (await refused(client.keep(lease["id"]))).reason == "keep_used_up"
+    assert (await refused(client.keep(lease["id"]))).reason == "keep_not_possible"
 
 
 async def test_windows_that_are_over_are_shown_to_who_asks_since_when(site):
