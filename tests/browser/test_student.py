@@ -174,7 +174,7 @@ def test_notes_and_names_stay_text(stage: Stage, page: Any) -> None:
     stage.ended = [stage.leases["lease-1"]]
     page.goto(stage.url)
     state_shown(page, "ended")
-    page.wait_for_selector("#history-list li")
+    page.wait_for_selector("#history-list li", state="attached")
     assert page.inner_text(".gl-note").endswith(evil)
     assert page.locator("#main b, #main img").count() == 0
     assert page.title() == "My GPU - GPU leases"
@@ -205,6 +205,7 @@ def test_another_persons_lease_is_not_mine(stage: Stage, page: Any) -> None:
 def test_earlier_leases_are_paged(stage: Stage, page: Any) -> None:
     stage.ended = [lease("ended", id=f"old-{n}") for n in range(23)]
     page.goto(stage.url)
+    page.click("#history > summary")
     page.wait_for_selector("text=1 to 10 of 23")
     page.click("text=Older")
     page.wait_for_selector("text=11 to 20 of 23")
@@ -310,6 +311,7 @@ def test_runs_are_followed_cancelled_and_their_output_opened(
     assert "3 of 9 cells ran. It is wrong." in text_of(page, ".gl-run >> nth=2")
     # What its server had is no GPU of the person's that went: the run itself says how it went.
     assert "You have no GPU." in text_of(page, "#leases")
+    page.click("#history > summary")
     page.wait_for_selector("#history-list >> text=Simulated GPU for a background run")
     assert "the run ended" in text_of(page, "#history-list")
     link = page.locator("text=Open the output")
