@@ -1,12 +1,14 @@
-"""Sizes in bytes, as people read them."""
+"""Sizes in bytes, as people read them: in decimal units, as in JupyterLab's panel."""
 
 from __future__ import annotations
 
 
 def size_text(size: float) -> str:
-    """Return ``236 B``, ``4.0 KiB`` ..."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 1024 or unit == "GiB":
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
+    """Return ``236 B``, ``4.0 kB`` ..."""
+    if size < 1000:
+        return f"{size:.0f} B"
+    for unit in ("kB", "MB", "GB"):
+        size /= 1000
+        if size < 1000 or unit == "GB":
+            return f"{size:.1f} {unit}"
     raise AssertionError("unreachable")

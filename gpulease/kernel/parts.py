@@ -211,7 +211,7 @@ class Parts(ABC):
             if time.monotonic() - shown > UNSEEN_SECONDS:
                 shown = time.monotonic()
                 what = name or "variables"
-                size = f": {done / 2**20:.0f} of {total / 2**20:.0f} MiB" if total >= 2**20 else ""
+                size = f": {done / 1e6:.0f} of {total / 1e6:.0f} MB" if total >= 10**6 else ""
                 progress.show(f"Moving {what}{size}")
 
         return show

@@ -53,7 +53,7 @@ async def test_files_travel_to_the_lease_pod_and_home_again(unmounted: Site) -> 
 
         home = await mira.run("print(os.environ['HOSTNAME'], open('out/total.txt').read(), total)")
         assert home.text.strip().startswith("jupyter-mira 12 6")
-        assert "film.raw (2.0 GiB): not on the GPU" in (await mira.run("%gpu")).text
+        assert "film.raw (2.1 GB): not on the GPU" in (await mira.run("%gpu")).text
 
         await mira.watch.wait_for("ended", seconds=LONG)
         await wait_for_async(lambda: not site.lease_pods(), LONG, "the lease pod to be gone")

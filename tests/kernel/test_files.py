@@ -95,10 +95,10 @@ def test_a_file_that_was_left_out_explains_its_absence(site):
         file.truncate(2 * 2**30)
     cell = site.kernel.run("%%gpu\nopen('film.raw')")
     assert cell.error.startswith("FileNotFoundError")
-    assert "larger than 1.0 GiB" in cell.traceback
+    assert "larger than 1.1 GB" in cell.traceback
     status = site.kernel.run("%gpu").text()
     assert f"in {site.work} are mirrored on the GPU" in status
-    assert "film.raw (2.0 GiB): not on the GPU" in status
+    assert "film.raw (2.1 GB): not on the GPU" in status
     (site.work / "film.raw").unlink()
     site.gpu("pass")
     assert "film.raw" not in site.kernel.run("%gpu").text()

@@ -54,7 +54,7 @@ def test_variables_what_blocks_first_then_by_size_and_modules_apart() -> None:
     assert [line.split()[0] for line in lines] == [
         "variable", "gen", "cannot", "big", "small", "Imported:",
     ]  # fmt: skip
-    assert lines[3].split() == ["big", "ndarray", "5.0", "MiB", "on", "the", "GPU"]
+    assert lines[3].split() == ["big", "ndarray", "5.2", "MB", "on", "the", "GPU"]
     assert lines[-1] == "Imported: np."
     assert variable_lines([]) == []
 
@@ -78,7 +78,7 @@ def test_what_shares_objects_is_counted_once() -> None:
             ),
         ]
     )
-    assert [line.split()[2:4] for line in lines[1:]] == [["1.0", "MiB"], ["in", "model"]]
+    assert [line.split()[2:4] for line in lines[1:]] == [["1.0", "MB"], ["in", "model"]]
 
 
 def test_functions_and_classes_that_are_here_stand_last_in_the_short_table() -> None:

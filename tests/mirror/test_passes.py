@@ -236,7 +236,7 @@ def test_a_file_of_two_gib_is_refused_by_its_bound_with_advice(two):
     report = two.sync()
     assert set(tree(two.away)) == {"small"}
     line = left_lines(report.left, two.end.bounds)[0]
-    assert line.startswith("film.raw (2.0 GiB): not on the GPU, as larger than 512.0 MiB")
+    assert line.startswith("film.raw (2.1 GB): not on the GPU, as larger than 536.9 MB")
     assert "data volume" in line
     assert report.seconds < 30
     with (two.away / "result.raw").open("wb") as file:
@@ -266,7 +266,7 @@ def test_beyond_the_total_the_largest_files_stay_home_and_are_named(tmp_path):
         report = two.sync()
         assert set(tree(two.away)) == {"f0", "f1", "f2"}
         line = left_lines(report.left, two.end.bounds)[0]
-        assert line.startswith("f3 (5.9 KiB): not on the GPU, as the mirror's 19.5 KiB are")
+        assert line.startswith("f3 (6.0 kB): not on the GPU, as the mirror's 20.0 kB are")
         assert ".gpuleaseignore" in line
 
 

@@ -25,7 +25,7 @@ def pair(new_halves):
 def test_the_cell_that_makes_one_names_it_with_size_and_way_out(pair):
     told = {note.names: note.sentence for note in pair.after.notes if note.reason == "too_large"}
     assert told.keys() == {("a",), ("b",)}
-    first = "a (1.9 MiB): Too large for your notebook's memory (976.6 KiB fit)"
+    first = "a (2.0 MB): Too large for your notebook's memory (1.0 MB fit)"
     assert told["a",].startswith(first)
     assert told["a",].endswith("it stays on the GPU and is parked when the lease ends.")
     assert "it is on the GPU only, and lost when the lease ends. Save it to a file" in told["b",]
