@@ -18,7 +18,7 @@ from typing import Any
 
 from . import locks, ways
 from .files import is_closed_file, standard_name
-from .refuse import is_running_shell, kind_of_all
+from .refuse import is_running_shell, kind_of_all, kind_that_stays
 from .stayed import Stayed
 
 _NEVER = (mmap.mmap, memoryview, weakref.ref)
@@ -79,7 +79,7 @@ def _look_at(kind: type) -> str:
     # A graph of CUDA's writes to addresses.
     if kind in (io.StringIO, io.BytesIO) or issubclass(kind, _NEVER) or kind.__name__ == _GRAPH:
         return ""
-    words = kind_of_all(kind)
+    words = kind_of_all(kind) or kind_that_stays(kind)
     if not words:  # of no other class is anything asked: a MagicMock's makes another mock then
         return ""
     ways: Any = (kind.__eq__, kind.__hash__)

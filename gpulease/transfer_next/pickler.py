@@ -42,7 +42,7 @@ from . import (
 from . import stayed as stayed_kind
 from .limit import Limit
 from .memory import InFrame, Memory, Whole, reduce_array, reduce_in_frame, reduce_row, reduce_whole
-from .refuse import RefusedError, refused_kind
+from .refuse import RefusedError, kind_that_stays, refused_kind
 from .tables import Counterparts
 
 _LOCKS = {type(threading.Lock()): "Lock", type(threading.RLock()): "RLock"}
@@ -387,7 +387,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             return rebuild.free_lock, (_LOCKS[kind],)
         if leaves.leaf_kind(obj) is not None:
             return self.stays(obj)
-        if (words := refused_kind(obj)) is not None:
+        if (words := refused_kind(obj) or kind_that_stays(kind)) is not None:
             raise RefusedError(words, obj)
         if isinstance(obj, caches.LRU_CACHE) and travels_by_value(obj.__wrapped__):
             return caches.reduce(obj)

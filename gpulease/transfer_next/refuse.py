@@ -154,13 +154,6 @@ _HANDLES: dict[tuple[str, str], str] = {
     ("pyexpat", "xmlparser"): "a parser of XML",
     ("_struct", "unpack_iterator"): "a running struct.iter_unpack",
     ("_lsprof", "Profiler"): "a profiler",
-    # What a process knows of itself, and what is known by its address.
-    ("accelerate", "PartialState"): "accelerate's state of the process",
-    ("accelerate", "AcceleratorState"): "accelerate's state of the process",
-    ("accelerate", "GradientState"): "accelerate's state of the process",
-    ("keras", "KerasSaveable"): "an object of Keras (take its get_weights() along)",
-    ("keras", "Tracker"): "an object of Keras (take its get_weights() along)",
-    ("spacy", "Language"): "a pipeline of spaCy (make it where it is used)",
     ("pandas", "TextFileReader"): "a reader of chunks (make it again where it is used)",
     ("numpy", "nditer"): "a running nditer",
     ("numpy", "broadcast"): "a running broadcast",
@@ -172,6 +165,15 @@ _HANDLES: dict[tuple[str, str], str] = {
 #: Each release of Cython has types of its own, in a module by its number.
 _CYTHON = re.compile(r"^_cython_\w+$")
 _EXTENSION = "a compiled extension module (load it again where it is used)"
+#: What a process knows of itself, and what is known by its address: the first engine carries these.
+_OF_PROCESS: dict[tuple[str, str], str] = {
+    ("accelerate", "PartialState"): "accelerate's state of the process",
+    ("accelerate", "AcceleratorState"): "accelerate's state of the process",
+    ("accelerate", "GradientState"): "accelerate's state of the process",
+    ("keras", "KerasSaveable"): "an object of Keras (take its get_weights() along)",
+    ("keras", "Tracker"): "an object of Keras (take its get_weights() along)",
+    ("spacy", "Language"): "a pipeline of spaCy (make it where it is used)",
+}
 #: What people make once and use for long: that it stays where it is, is worth a word.
 LASTING = frozenset((
     _EXTENSION,
@@ -224,7 +226,7 @@ def refused_kind(obj: Any) -> str | None:  # noqa: PLR0911 - one line a kind
     kind = type(obj)
     if kind is types.ModuleType:
         return _EXTENSION if _is_loaded_from_a_path(obj) else None
-    return _of_type(kind)
+    return _of_torch(kind) or live_kind(kind) or _listed(kind, _HANDLES)
 
 
 def kind_of_all(kind: type) -> str | None:
@@ -232,11 +234,12 @@ def kind_of_all(kind: type) -> str | None:
     for kinds, words in _KINDS:
         if issubclass(kind, kinds):
             return words
-    return _of_type(kind)
+    return _of_torch(kind) or live_kind(kind) or _listed(kind, _HANDLES)
 
 
-def _of_type(kind: type) -> str | None:
-    return _of_torch(kind) or live_kind(kind) or _listed(kind, _HANDLES) or _with_del(kind)
+def kind_that_stays(kind: type) -> str | None:
+    """Return in words why the second engine lets objects of this type stay, or None."""
+    return _listed(kind, _OF_PROCESS) or _with_del(kind)
 
 
 def _with_del(kind: type) -> str | None:

@@ -109,7 +109,7 @@ LEAST = "pools: {a: }\nclasses: {b: {pool: a}}\n"
         ("pools: {a: }\nclasses: {b: {}}\n", 2, 11, "lacks the key 'pool'"),
         ("pools: {a: }\nclasses: {b: {pool: a, memory: 3 apples}}\n", 2, 32, "not a size"),
         ("pools: {a: }\nclasses: {b: {pool: a, price: -1}}\n", 2, 31, "0 or more"),
-        ("pools: {a: }\nclasses: {b c: {pool: a}}\n", 2, 11, "no name"),
+        ("pools: {a: }\nclasses: {b c: {pool: a}}\n", 2, 11, "not a valid name"),
         ("pools: {a: {evidence: guess}}\nclasses: {b: {pool: a}}\n", 1, 23, "'guess'"),
         ("pools: &x {a: }\nclasses: *x\n", 2, 10, "aliases"),
         ("? [a]\n: b\n", 1, 3, "must be a name"),

@@ -447,7 +447,7 @@ def test_the_document_is_read_and_written_alike():
         (("parts: 7", "parts: 11"), "has 10 parts"),
         (("parts: 7", "parts: 7, max_count: 2"), "has one card"),
         (("parts: 7", "parts: 7, warm: {pods: 1}"), "No pods stand ready"),
-        (("parts: 7", "parts: 7, fallback: [whole]"), "not the same parts"),
+        (("parts: 7", "parts: 7, fallback: [whole]"), "not have the same parts"),
         (("{hami: {}}", "{queue: {kueue: team}}"), "A cluster's queue knows no parts"),
         (("steps: [4]", "steps: [7]"), "fewer than 7"),
         (("steps: [4]", "steps: [x]"), "not a whole number"),

@@ -20,7 +20,7 @@ from typing import Any
 
 import cloudpickle
 
-from gpulease.sides import caches
+from gpulease.sides import caches, process_objects
 from gpulease.sides.libraries import library
 from gpulease.sides.module_files import module_digest
 from gpulease.sides.state.stateful import is_stateful
@@ -253,6 +253,8 @@ class GroupPickler(cloudpickle.Pickler):  # type: ignore[misc]
             return caches.reduce(obj)
         if type(obj) in cloudpickle_names.VARIABLES and obj.__module__ == "__main__":
             return tokens.type_variable, (obj.__module__, cloudpickle_names.parts_of_variable(obj))
+        if (one := process_objects.reduce(obj)) is not None:
+            return one
         if (reduced := unpickled.reduce(obj)) is not NotImplemented:
             return reduced
         if isinstance(obj, BaseException):

@@ -1,4 +1,4 @@
-"""Where no placeholder may stand for what stays where it was made (``transfer_next.leaves``)."""
+"""Where no placeholder may stand for what stays where it was made (``leaf_kinds``)."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from typing import Any
 
 from gpulease.transfer import frameworks
 from gpulease.transfer.values.groups import Group
-from gpulease.transfer_next import leaves, locks, path
-from gpulease.transfer_next.leaves import leaf_kind, may_be, stays
+from gpulease.transfer_next import locks, path
 from gpulease.transfer_next.refuse import RefusedError, refused_kind
 from gpulease.transfer_next.stayed import Stayed, leaf_of
 
+from .leaf_kinds import leaf_kind, may_be, stays, travelling
+
 __all__ = ["leaf_kind", "may_be", "stays"]  # passed on
 
-leaves.travelling.append(lambda kind: frameworks.of(kind) is not None)
+travelling.append(lambda kind: frameworks.of(kind) is not None)
 
 
 def blocker(values: Mapping[str, Any]) -> str | None:
