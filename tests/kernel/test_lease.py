@@ -79,7 +79,7 @@ def test_a_wait_that_fails_leaves_no_queue_text(stage: Stage, kernel: HomeKernel
 def test_the_wait_is_bounded_and_the_ask_stays(stage: Stage, kernel: HomeKernel) -> None:
     cell = kernel.run("%%gpu --wait 0.2s\nprint('ran')")
     assert cell.error.startswith("GPUNotReady: No GPU within 0 s")
-    for words in ("You are next", "All GPUs are in use", "not known", "stays in the queue"):
+    for words in ("You are next", "All GPUs are in use", "No estimate yet", "stays in the queue"):
         assert words in cell.error
     assert cell.text() == ""
     assert stage.leases[LEASE]["state"] == "queued"
