@@ -61,3 +61,8 @@ def magics(name: str) -> Any:
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     return shell.magics_manager.registry.get(name) if shell is not None else None
+
+
+def package_of(kind: type) -> str:
+    """Return the top-level package that a class says it is of, be that what it may."""
+    return str(kind.__module__).partition(".")[0]

@@ -51,7 +51,7 @@ class Exchange:
         self._ran_there = self._followed = 0
         self._cell = 0
         self._notes: list[Note] = []
-        #: Variables of which it was said that something keeps the object from before.
+        #: Variables whose note about a kept older object was given.
         self._kept: set[str] = set()
 
     def _send(

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from gpulease.sides.libraries import library
+from gpulease.sides.libraries import library, package_of
 
 from .addresses import byte_bounds, over
 
@@ -119,7 +119,7 @@ def _arrays_in(values: Any) -> list[Any]:
 
 def is_arrow(kind: type) -> bool:
     """Say whether a type is pyarrow's."""
-    return (kind.__module__ or "").partition(".")[0] == "pyarrow"
+    return package_of(kind) == "pyarrow"
 
 
 def arrays_of_arrow(obj: Any) -> list[Any]:
@@ -136,7 +136,7 @@ def arrays_of_arrow(obj: Any) -> list[Any]:
 
 def is_polars(kind: type) -> bool:
     """Say whether a type is a series or a frame of polars."""
-    package = (kind.__module__ or "").partition(".")[0]
+    package = package_of(kind)
     return package == "polars" and kind.__name__ in ("Series", "DataFrame")
 
 
@@ -182,7 +182,7 @@ def reduce(obj: Any, shown: Shown) -> Any:  # noqa: PLR0911 - one a kind
     ``shown`` says whether something else shows an array's memory, too.
     """
     kind = type(obj)
-    if (kind.__module__ or "").partition(".")[0] == "pandas":
+    if package_of(kind) == "pandas":
         return _reduce_pandas(obj, shown)
     if is_arrow(kind) and kind.__name__ == "Buffer":
         arrays = arrays_of_arrow(obj)

@@ -1,6 +1,6 @@
 """What something outside holds and cannot be given another content: it keeps the old object.
 
-The variable has a new one then, and whoever caused that reads who has the old one.
+The variable then has a new object, and the cell's note names the holder of the old one.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def _called(obj: Any) -> str:
 
 
 def note(name: str, holder: str, place: Place, *, bound: bool) -> Note:
-    """Say which object was replaced on a side, and who has the one from before.
+    """Say which object was replaced on a side, and what still holds the old one.
 
     ``bound``: whether the variable is there still.
     """

@@ -9,6 +9,7 @@ import sys
 import weakref
 from typing import Any
 
+from gpulease.sides.libraries import package_of
 from gpulease.sides.looks import ask, is_a
 
 from . import own
@@ -28,7 +29,7 @@ def instances(kind: type) -> dict[int, tuple[str, str]]:
 
 
 def _look(kind: type) -> dict[int, tuple[str, str]]:
-    package = str(kind.__module__).partition(".")[0]
+    package = package_of(kind)
     found: dict[int, tuple[str, str]] = {}
     if own.is_own(kind.__module__):
         return found  # what is in it travels

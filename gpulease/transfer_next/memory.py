@@ -17,7 +17,7 @@ import pickle
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from gpulease.sides.libraries import library
+from gpulease.sides.libraries import library, package_of
 
 from . import pieces, rebuild
 from .refuse import RefusedError
@@ -138,7 +138,7 @@ class Memory:
     def _of_others(self, root: Any, base: Any) -> Any:
         """Return the array that stands for memory which belongs to something of compiled code."""
         kind = type(base)
-        is_frozen = str(kind.__module__).partition(".")[0] in _FROZEN and not root.flags.writeable
+        is_frozen = package_of(kind) in _FROZEN and not root.flags.writeable
         if kind is bytes or kind.__name__ == "PyCapsule" or is_frozen:
             low, high = _bounds(root)
             for (start, end), known in self._foreign.items():

@@ -191,5 +191,20 @@ def cannot_move(name: str, kind: str, where: Place) -> GPULeaseError:
     )
 
 
+def structure_only(changed: Sequence[str], kept: Sequence[str]) -> GPULeaseError:
+    """Return the refusal of what a cell changed of values of which only the structure was here.
+
+    ``kept`` are names that it bound to a part of one.
+    """
+    said = [f"What the last cell changed of {', '.join(changed)} is not taken"] * bool(changed)
+    said += [f"{', '.join(kept)} had a part of such a value, and is gone"] * bool(kept)
+    return GPULeaseError(
+        "structure_only",
+        f"{'; '.join(said)}: only the structure was in your notebook. The values are on the "
+        "GPU, and as they were.",
+        next_step="Do it in a GPU cell.",
+    )
+
+
 def _why(kind: str) -> str:
     return kind if kind.startswith(("it ", "the ", "nested")) else f"it holds {kind}"

@@ -22,7 +22,7 @@ from typing import Any
 import cloudpickle
 
 from gpulease.sides import caches, process_objects
-from gpulease.sides.libraries import library
+from gpulease.sides.libraries import library, package_of
 
 from . import (
     anatomy,
@@ -151,8 +151,7 @@ def takes_raw(cls: type) -> bool:
     if not anatomy.made_by_python(cls):
         return cls is types.SimpleNamespace
     if _is_the_persons(cls) or any(
-        (str(base.__module__).partition(".")[0], base.__name__) in _FORGETFUL
-        for base in cls.__mro__
+        (package_of(base), base.__name__) in _FORGETFUL for base in cls.__mro__
     ):
         return True
     # What has no way of its own besides its builtin's is that and its attributes.
@@ -238,7 +237,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         """Say whether every instance of a class is taken raw, without another look."""
         if kind in self.dispatch_table or issubclass(kind, enum.Enum | io.IOBase):
             return False
-        if str(kind.__module__).partition(".")[0] in _LIBRARIES or weak.is_weak(kind):
+        if package_of(kind) in _LIBRARIES or weak.is_weak(kind):
             return False
         np = library("numpy")
         if np is not None and issubclass(kind, np.ndarray | np.generic):
@@ -414,7 +413,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             found = faces.reduce(obj, self.met.memory.shown)
             if found is not NotImplemented:
                 return found
-            if str(kind.__module__).partition(".")[0] == "pandas":
+            if package_of(kind) == "pandas":
                 return self._of_pandas(obj)
         if _is_the_persons(kind) and takes_raw(kind):
             return self._raw(obj, kind)
@@ -502,7 +501,7 @@ def _is_animated(obj: Any) -> bool:
 
 def shows_memory(kind: type) -> bool:
     """Say whether objects of this type may show the memory of an array."""
-    return kind is InFrame or str(kind.__module__).partition(".")[0] in _LIBRARIES
+    return kind is InFrame or package_of(kind) in _LIBRARIES
 
 
 def _lacks_a_name(obj: type) -> bool:

@@ -21,7 +21,7 @@ import types
 import weakref
 from typing import Any
 
-from gpulease.sides.libraries import library
+from gpulease.sides.libraries import library, package_of
 from gpulease.sides.module_files import module_digest
 
 _CTYPES: Any = ctypes.Array.__mro__[-2]
@@ -272,7 +272,7 @@ def live_kind(kind: type) -> str | None:
 
 def _listed(kind: type, table: dict[tuple[str, str], str]) -> str | None:
     for base in kind.__mro__:
-        package = (base.__module__ or "").partition(".")[0]
+        package = package_of(base)
         words = table.get((_CYTHON.sub("_cython", package), base.__name__))
         if words is not None:
             return words

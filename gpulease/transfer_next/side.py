@@ -242,8 +242,7 @@ class Side:
         fresh = [obj for obj in held if id(obj) not in pin_of]
         is_same = self._base.get(key) == component.digest and not fresh
         # What is held there may be called at any time.
-        is_held = bool(self._pins_in(component, kept=False))
-        if not is_same and not is_held and not going.takes(component):
+        if not (is_same or self._pins_in(component, kept=False) or going.takes(component)):
             parcel.away.update(self._stay(component, "it is not needed yet", can_come=True))
             parcel.memories |= going.kept(component)
             return

@@ -13,6 +13,7 @@ from gpulease.errors import GPULeaseError
 
 from . import shells, shipping
 from .engine import PackedComponent, Parcel, StageError
+from .messages import structure_only
 from .peer import Peer
 from .pickler import Met
 from .side import Side
@@ -180,14 +181,7 @@ class Structures:
         kept, self._kept = sorted(self._kept), set()
         if not changed and not kept:
             return
-        said = [f"What the last cell changed of {', '.join(changed)} is not taken"] * bool(changed)
-        said += [f"{', '.join(kept)} had a part of such a value, and is gone"] * bool(kept)
-        raise GPULeaseError(
-            "structure_only",
-            f"{'; '.join(said)}: only the structure was in your notebook. The values are on the "
-            "GPU, and as they were.",
-            next_step="Do it in a GPU cell.",
-        )
+        raise structure_only(changed, kept)
 
 
 _ENDS = ("companion_gone", "transfer_abandoned")

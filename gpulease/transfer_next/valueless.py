@@ -17,13 +17,13 @@ from .refuse import RefusedError
 
 #: Memory of fewer bytes comes with its values.
 SMALL = 64 * 2**10
-#: What is told of an object, where it has it; of these the second are asked as it is.
+#: Attributes that are told of an object that has them, and more of a frame with few columns.
 _TOLD = ("shape", "dtype", "ndim", "size", "nbytes", "itemsize", "strides", "weak_type", "empty")
 _OF_FRAMES = ("columns", "dtypes", "name")
 
 
 class Facts(NamedTuple):
-    """What is known of an object: whose it is, in words, its class, and what is told of it."""
+    """The variables that hold an object, in words, its class, and the attributes that are told."""
 
     label: str
     kind: type
@@ -79,7 +79,7 @@ class Valueless:
 
 
 def refusal(label: str) -> GPULeaseError:
-    """Return the error for whoever wants a value of what ``label`` names."""
+    """Return the error of a read of values that the variables in ``label`` hold."""
     return GPULeaseError(
         "too_big_for_home",
         f"The values of {label} are on the GPU: your notebook's memory does not hold them, "
@@ -89,10 +89,11 @@ def refusal(label: str) -> GPULeaseError:
 
 
 def _refuse(found: Valueless, *_: Any, **_named: Any) -> NoReturn:
-    raise refusal(_facts_of(found).label)
+    raise refusal(facts_of(found).label)
 
 
-def _facts_of(found: Valueless) -> Facts:
+def facts_of(found: Valueless) -> Facts:
+    """Return what is known of what one stands for."""
     facts: Facts = object.__getattribute__(found, "_gpulease_facts")
     return facts
 
@@ -117,7 +118,7 @@ def stand_in(label: str, kind: type, told: dict[str, Any]) -> Valueless:
 def way(kind: type, usual: ways.Reduce | None) -> ways.Reduce | None:
     """Return how objects of a class are reduced in a structure, where values are left out."""
     if kind is Valueless:
-        return lambda _pickler, obj: (stand_in, tuple(_facts_of(obj)))
+        return lambda _pickler, obj: (stand_in, tuple(facts_of(obj)))
     for find in ways.valueless:
         if (found := find(kind, usual)) is not None:
             return found
@@ -144,13 +145,14 @@ def _left_out(size_of: Any, usual: ways.Reduce | None, *, is_frame: bool) -> way
         # Once in a survey: what a frame tells is another object each time.
         known = pickler.met.notes.setdefault("valueless", {})
         if id(obj) not in known:
-            known[id(obj)] = pickler.met.structure_of, type(obj), _told(obj, is_frame=is_frame)
+            known[id(obj)] = pickler.met.structure_of, type(obj), told_of(obj, is_frame=is_frame)
         return stand_in, known[id(obj)]
 
     return reduce
 
 
-def _told(obj: Any, *, is_frame: bool) -> dict[str, Any]:
+def told_of(obj: Any, *, is_frame: bool) -> dict[str, Any]:
+    """Return what is told of an array or a frame without its values."""
     found = {name: getattr(obj, name, None) for name in _TOLD}
     told = {name: value for name, value in found.items() if value is not None}
     if is_frame and getattr(getattr(obj, "columns", None), "nbytes", 0) < SMALL:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gpulease.sides.libraries import whole_library
+from gpulease.sides.libraries import package_of, whole_library
 
 from .refuse import RefusedError
 
@@ -126,7 +126,7 @@ def open_room(name: str) -> None:
 def of(kind: type) -> Reduce | None:
     """Return the way of a class, None where no library has entered one."""
     if kind not in _known:
-        packages = {str(base.__module__).partition(".")[0] for base in kind.__mro__}
+        packages = {package_of(base) for base in kind.__mro__}
         found = next((_by_class[base] for base in kind.__mro__ if base in _by_class), None)
         _known[kind] = found if packages.isdisjoint(_unknown) else _refuse
     return _known[kind]

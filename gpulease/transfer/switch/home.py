@@ -224,7 +224,7 @@ class HomeSide:
         if message is not None:
             moved, size = self._bringing.take(message)
         self.arrivals.note(self.unavailable.settle_conflicts())
-        self.arrivals.note(self._large.notes(self.side.ledger.remote))
+        self.arrivals.note(self._large.notes_of(self.side.ledger.remote))
         if message is None:
             self.unavailable.doubt(doubtful(self.side, use))
         self._wake(late)

@@ -16,7 +16,7 @@ from gpulease.transfer.values.landing.staging import Staging
 from gpulease.transfer.values.packing.pickling import Packed
 from gpulease.transfer.values.packing.shipment import Incoming, Item, Shipment
 from gpulease.transfer.values.side import Side
-from gpulease.transfer_next.messages import cannot_move
+from gpulease.transfer_next.messages import cannot_move, structure_only
 from gpulease.transfer_next.peer import Peer
 from gpulease.transfer_next.refuse import RefusedError
 
@@ -150,14 +150,7 @@ class Structures:
         kept, self._kept = self._kept, []
         if not changed and not kept:
             return
-        said = [f"What the last cell changed of {', '.join(changed)} is not taken"] * bool(changed)
-        said += [f"{', '.join(kept)} had a part of such a value, and is gone"] * bool(kept)
-        raise GPULeaseError(
-            "structure_only",
-            f"{'; '.join(said)}: only the structure was in your notebook. The values are on the "
-            "GPU, and as they were.",
-            next_step="Do it in a GPU cell.",
-        )
+        raise structure_only(changed, kept)
 
     def _packed(self, values: dict[str, Any]) -> Packed | None:
         side = self._side

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 
 from gpulease.transfer.frameworks.base import Stage
+from gpulease.transfer_next.torch.valueless import ValuelessTensor
 
-from .away import AwayTensor
 from .loading import Plan, holds, plan_of, set_grad, write
 
 
@@ -76,7 +76,7 @@ def _fill(tensor: torch.Tensor, content: dict[str, Any]) -> None:
         _set_hooks(tensor, "_backward_hooks", content.get("hooks"))
         _set_hooks(tensor, "_post_accumulate_grad_hooks", content.get("post"))
     attributes = content.get("attributes", {})
-    if isinstance(tensor, AwayTensor):
+    if isinstance(tensor, ValuelessTensor):
         return
     if tensor.__dict__ or attributes:
         tensor.__dict__.clear()

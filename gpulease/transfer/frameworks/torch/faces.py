@@ -8,8 +8,9 @@ import torch
 
 from gpulease.transfer.frameworks.base import Inside, Packing
 from gpulease.transfer_next.refuse import RefusedError
+from gpulease.transfer_next.torch import valueless
 
-from . import away, graphs, loading, versions
+from . import graphs, loading, versions
 from .memories import is_away, is_plain, memory_of, seen, shown_by, span, split_plain
 
 _TENSOR: Any = torch.Tensor
@@ -74,7 +75,7 @@ def _content(tensor: torch.Tensor) -> dict[str, Any] | None:
         if tensor.grad is not None:
             out["grad"] = tensor.grad
         out["retain"] = True
-    if tensor.__dict__ and not isinstance(tensor, away.AwayTensor):
+    if tensor.__dict__ and not isinstance(tensor, valueless.ValuelessTensor):
         out["attributes"] = tensor.__dict__
     return out or None
 
@@ -84,8 +85,8 @@ def reduce(tensor: torch.Tensor, packing: Packing) -> Any:
     with torch._C.DisableTorchFunctionSubclass():
         if not is_plain(tensor):
             return _reduce_other(tensor)
-        if isinstance(tensor, away.AwayTensor) or is_away(tensor, packing):
-            return away.stand_in, _away(tensor, packing)
+        if isinstance(tensor, valueless.ValuelessTensor) or is_away(tensor, packing):
+            return valueless.stand_in, _away(tensor, packing)
         if tensor.grad_fn is not None:
             return graphs.reduce(tensor, packing)
         oid = packing.lasting_oid(tensor)

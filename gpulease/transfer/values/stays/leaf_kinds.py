@@ -3,6 +3,7 @@
 Such a *leaf* is referred to by id: on the other side something stands for it (``stayed``), and
 where it is copied back it is the very object.  Kinds that show memory of others are
 no leaves, and neither is what has an equality of its own: to be asked for it is not to be used.
+``transfer_next.leaves`` lets more stay than this engine, which carries it.
 """
 
 from __future__ import annotations
