@@ -43,7 +43,7 @@ def refusals(world: LeaseWorld, before: int) -> list[Object]:
         for each in world.cluster.audited()[before:]
         if (each.get("objectRef") or {}).get("namespace") == world.namespace
         and each["verb"] == "create"
-        and each["responseStatus"].get("code", 200) >= 400
+        and each["responseStatus"].get("code") == 403
     ]
 
 
