@@ -89,6 +89,7 @@ class ActivitySampler:
         self._clock = clock
         self._seen = _Seen()
         self._last: float | None = None
+        self._used = False
 
     def sample(self, companions: Iterable[WatchedCompanion]) -> Activity:
         """Return what happened since the last call (or since a process or thread appeared)."""
@@ -110,6 +111,7 @@ class ActivitySampler:
         share = 0.0 if span is None else ticks / TICKS / span
         moving = span is not None and moved / TICKS / span > _MOVING_SHARE
         cells = sum(max(companion.most, companion.cells_under_way) for companion in watched)
+        self._used = self._used or cells > 0
         for companion in watched:
             companion.most = companion.cells
         return Activity(
@@ -120,6 +122,7 @@ class ActivitySampler:
             tasks=sum(companion.tasks for companion in watched),
             use=round(min(1.0, share), 3),
             transfers=moving,
+            used=self._used,
         )
 
     def _user_processes(

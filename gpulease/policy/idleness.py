@@ -77,6 +77,7 @@ class ActivitySample:
     processes: int = 0
     use: float = 0.0
     tasks: int = 0
+    used: bool = False  # a cell has run in the lease, whenever it was
 
     @property
     def alive(self) -> bool:
@@ -200,7 +201,7 @@ def _step(
         unknown_since=(before.unknown_since or at) if verdict is Verdict.UNKNOWN else None,
         utilisation=max((s.utilisation or 0.0 for s in valid), default=None),
         cells=seen[-1].cells if seen else 0,
-        used=before.used or any(sample.alive for sample in seen),
+        used=before.used or any(sample.alive or sample.used for sample in seen),
         before=before.before if verdict is before.verdict else before.verdict,
         word_over=word_over,
     )

@@ -33,6 +33,7 @@ class Activity(TypedDict):
     threads: Count  # threads the user started, alive
     processes: Count  # processes the user started, alive
     tasks: NotRequired[Count]  # tasks the user left on a companion's loop, alive
+    used: NotRequired[bool]  # a cell has run in the lease: a restarted service has not seen it
     # 0..1: peak share of one core that user code used; gpulease's own work left out.
     use: Annotated[float, Interval(ge=0, lt=inf)]
     transfers: bool  # gpulease itself moved values in this second

@@ -218,8 +218,9 @@ def test_a_cell_that_began_and_ended_between_two_samples_is_in_the_next_one_only
     for words in ([], [1, 0, 1, 0], [], [1], [], [0], []):
         for cells in words:
             watched.said_cells(cells)
-        said.append(sampler.sample([watched])["cells"])
-    assert said == [0, 1, 0, 1, 1, 1, 0]
+        sample = sampler.sample([watched])
+        said.append((sample["cells"], sample["used"]))
+    assert said == [(0, False), (1, True), *[(n, True) for n in (0, 1, 1, 1, 0)]]
 
 
 def test_a_home_kernel_that_waits_for_its_companion_is_use(tmp_path):

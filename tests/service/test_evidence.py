@@ -11,6 +11,7 @@ import pytest
 
 from gpulease.gpus.base import Sample, Tenancy
 from gpulease.policy.document import default_document
+from gpulease.policy.idleness import idle_case
 from gpulease.policy.model import (
     Device,
     Evidence,
@@ -48,6 +49,18 @@ def test_only_a_simulated_devices_use_ends_at_busy_max() -> None:
             found = watch.judge([lease()], policy, now, simulated)
         assert found is not None
         assert found["L"].verdict is verdict
+
+
+def test_a_service_that_began_again_knows_that_a_lease_was_used() -> None:
+    """Else it would protect it for the whole claim time, as one that waits for its first cell."""
+    outs = replace(OUTS, idle=20, claim=600)
+    policy = default_document([Device("G", "cards")], outs)
+    for used, why in ((False, ""), (True, "idle")):
+        watch = EvidenceCollector()  # of a new process
+        found = run(60, lambda _, used=used: (0.0, {"used": used}), policy, watch)  # type: ignore[misc]
+        now = START + timedelta(seconds=60)
+        claimed = lease(claimed=START)
+        assert idle_case(claimed, found, None, now, outs, under_pressure=False) == why
 
 
 Second = Callable[[int], tuple[float | None, dict[str, Any] | None]]

@@ -75,6 +75,7 @@ class EvidenceCollector:
                     processes=sample["processes"],
                     use=sample["use"],
                     tasks=sample.get("tasks", 0),
+                    used=sample.get("used", False),
                 )
             )
 
