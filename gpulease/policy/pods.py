@@ -1,6 +1,6 @@
 """How a GPU class is asked for on a cluster: the sections ``pod``, ``warm`` and ``elastic``.
 
-``providers.kubernetes.asks`` turns an ask into what a pod's manifest says.
+``providers.kubernetes.pod_resources`` turns an ask into what a pod's manifest says.
 """
 
 from __future__ import annotations

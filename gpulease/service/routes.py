@@ -11,18 +11,18 @@ import hmac
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from jupyterhub.services.auth import HubOAuthCallbackHandler
+from tornado.httputil import HTTPHeaders, HTTPServerRequest
 from tornado.routing import AnyMatches, PathMatches, Router, Rule, RuleRouter
-from tornado.web import Application, RequestHandler
+from tornado.web import Application, GZipContentEncoding, RequestHandler
 
 from gpulease.hub_names import ONE_HUB, HubNames
 from gpulease.service import pages
 from gpulease.service.context import Services
 from gpulease.service.hubs.auth import ServiceOAuth
 from gpulease.service.pages import PageReader, Site
-from gpulease.service.pages.compression import CompressedAssets
 from gpulease.service.rest import leases, projects, reservations, sockets
 from gpulease.service.rest import site as rest_site
 from gpulease.service.rest.answering import Answers, NotFound
@@ -220,3 +220,27 @@ def application(
         websocket_ping_timeout=20,
         websocket_max_message_size=_MESSAGE_MAX,
     )
+
+
+_ASSET: Final = re.compile(r"/static/[^/]+/[\w/.-]+\.(js|css)")
+
+
+class CompressedAssets(GZipContentEncoding):
+    """Tornado's own compression, of assets alone."""
+
+    def __init__(self, request: HTTPServerRequest) -> None:
+        super().__init__(request)
+        # A range is of the bytes as they are.
+        self._asset = bool(_ASSET.search(request.path)) and "Range" not in request.headers
+
+    def transform_first_chunk(
+        self, status_code: int, headers: HTTPHeaders, chunk: bytes, finishing: bool
+    ) -> tuple[int, HTTPHeaders, bytes]:
+        """Compress the beginning of an asset."""
+        if not self._asset:
+            return status_code, headers, chunk
+        return super().transform_first_chunk(status_code, headers, chunk, finishing)
+
+    def transform_chunk(self, chunk: bytes, finishing: bool) -> bytes:
+        """Compress what follows."""
+        return super().transform_chunk(chunk, finishing) if self._asset else chunk

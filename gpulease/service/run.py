@@ -22,7 +22,7 @@ from gpulease.private_files import require_closed_folder
 from gpulease.protocol import GrantView, LeaseView
 from gpulease.providers.base import Provider
 from gpulease.providers.local import LocalProvider
-from gpulease.service import publishing
+from gpulease.service import upkeep
 from gpulease.service.agents import Agents
 from gpulease.service.context import Services
 from gpulease.service.control_loop.deciding import last_spread
@@ -46,7 +46,6 @@ from gpulease.service.rate_limit import Listener, RateLimit
 from gpulease.service.reservations.commands import Reservations
 from gpulease.service.reservations.watch import ReservationWatch
 from gpulease.service.rest.answering import BODY_MAX
-from gpulease.service.retention import Retention
 from gpulease.service.routes import figures, first_log_in, front
 from gpulease.service.runs.commands import Runs
 from gpulease.service.runs.servers import RunRecords
@@ -59,6 +58,7 @@ from gpulease.service.settings.options import (
 )
 from gpulease.service.settings.reading import one_token_each
 from gpulease.service.supervisors.supervisor_connections import SupervisorConnections
+from gpulease.service.upkeep import Retention
 from gpulease.service.workers import Workers
 from gpulease.store import Change, Store, upgrade
 from gpulease.store.people import MESSAGES
@@ -372,10 +372,10 @@ class RunningService:
         self.services.events.tell_messages()
 
     def _moved(self, changes: Sequence[Change], now: datetime) -> None:
-        publishing.moved(self.services, changes, now)
+        upkeep.moved(self.services, changes, now)
 
     async def _publish(self, snapshot: Snapshot) -> None:
-        await publishing.publish(self.services, snapshot)
+        await upkeep.publish(self.services, snapshot)
 
     async def _sample(self) -> None:
         """Read the devices once a second, and their inventory once a minute."""

@@ -11,10 +11,10 @@ from gpulease import labels
 from gpulease.gpus.agent.pod_resources import PodResources
 from gpulease.policy.model import GPUClass
 from gpulease.policy.pods import AskKind
-from gpulease.providers.kubernetes.asks.ask import ask_of
-from gpulease.providers.kubernetes.asks.claims import claim_template
-from gpulease.providers.kubernetes.asks.volumes import KnownNode, Situation, decide
 from gpulease.providers.kubernetes.manifests.manifest import SERVICE_ACCOUNT, PodSettings, lease_pod
+from gpulease.providers.kubernetes.pod_resources.ask import ask_of
+from gpulease.providers.kubernetes.pod_resources.claims import claim_template
+from gpulease.providers.kubernetes.pod_resources.volumes import KnownNode, Situation, decide
 from testcluster.api import Object
 from testcluster.cluster import Cluster
 from testcluster.devices import card

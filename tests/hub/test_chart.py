@@ -8,8 +8,8 @@ from jupyterhub.app import JupyterHub
 from gpulease import labels
 from gpulease.hub import guard
 from gpulease.hub.guard_lines import is_blocker
-from gpulease.providers.kubernetes.asks.nodes import any_holds
 from gpulease.providers.kubernetes.manifests.pod_network import End, lets
+from gpulease.providers.kubernetes.pod_resources.nodes import any_holds
 from tests.helm_values import shipped
 from tests.hub import chart
 from tests.hub.conftest import start

@@ -282,12 +282,12 @@ async def test_internal_ssl_gives_the_pod_its_secret_and_service(
 def lease_pod_beside(pod):
     """The lease pod that would be made beside this server's pod, by the service's own functions."""
     from gpulease.policy.model import GPUClass
-    from gpulease.providers.kubernetes.asks.volumes import Situation, decide
     from gpulease.providers.kubernetes.manifests.manifest import (
         PodSettings,
         lease_pod,
         notebook_container,
     )
+    from gpulease.providers.kubernetes.pod_resources.volumes import Situation, decide
     from tests.policy.build import NOW, starting
 
     home = "/home/jovyan"

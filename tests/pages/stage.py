@@ -23,7 +23,7 @@ from gpulease.policy.document import form, json_schema
 from gpulease.protocol import ClassView, LeaseView
 from gpulease.service.languages import answer_in, language_of, problem_in
 from gpulease.service.pages import PageReader, Site, handlers
-from gpulease.service.pages.compression import CompressedAssets
+from gpulease.service.routes import CompressedAssets
 from gpulease.service.schemas.bodies import EventsQuery
 from gpulease.service.schemas.shapes import AlertView, HealthView
 

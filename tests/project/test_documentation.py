@@ -12,7 +12,7 @@ from gpulease.kernel.options import USAGE
 from gpulease.kernel.route import BOTH_MAGICS
 from gpulease.policy import document, lifecycle
 from gpulease.policy.fairness import standing
-from gpulease.providers.kubernetes.asks import volumes
+from gpulease.providers.kubernetes.pod_resources import volumes
 from tests.policy.build import request, snapshot
 
 ROOT = Path(__file__).parents[2]

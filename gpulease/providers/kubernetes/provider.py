@@ -22,7 +22,6 @@ from gpulease.protocol.agents import AgentBatch
 from gpulease.providers.base import SupervisorLink
 from gpulease.providers.kubernetes.api.client import ClientError, KubernetesAPI, Limiter, Manifest
 from gpulease.providers.kubernetes.api.watch import Deletes, key_of
-from gpulease.providers.kubernetes.asks.ask import ask_of
 from gpulease.providers.kubernetes.capacity.capacity import Capacity
 from gpulease.providers.kubernetes.capacity.usage import AgentUsage
 from gpulease.providers.kubernetes.checkup.pods import ClassCheck
@@ -34,6 +33,7 @@ from gpulease.providers.kubernetes.observed import pods
 from gpulease.providers.kubernetes.observed.cluster import Cluster, leaving, upgrading
 from gpulease.providers.kubernetes.observed.pods import Granted, Part, slots_of
 from gpulease.providers.kubernetes.observed.tokens import Tokens
+from gpulease.providers.kubernetes.pod_resources.ask import ask_of
 from gpulease.providers.kubernetes.starts.held import Attempt, Looks, StartReader
 from gpulease.providers.kubernetes.starts.starts import MIRROR_SECONDS, Start, Starts
 from gpulease.providers.kubernetes.warm.warm import WarmPods

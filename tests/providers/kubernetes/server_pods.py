@@ -3,8 +3,8 @@
 from datetime import UTC, datetime, timedelta
 
 from gpulease.policy.model import Lease, LeaseState
-from gpulease.providers.kubernetes.asks.volumes import KnownNode, Situation
 from gpulease.providers.kubernetes.manifests.manifest import PodSettings
+from gpulease.providers.kubernetes.pod_resources.volumes import KnownNode, Situation
 
 NOW = datetime(2026, 3, 2, 14, 0, tzinfo=UTC)
 SETTINGS = PodSettings(service_url="https://hub.test/services/gpulease", instance="hub a")

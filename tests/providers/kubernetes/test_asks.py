@@ -16,8 +16,8 @@ from gpulease.policy.pods import (
     hami,
     slot_units_of,
 )
-from gpulease.providers.kubernetes.asks.ask import ask_of, pod_fields
-from gpulease.providers.kubernetes.asks.claims import (
+from gpulease.providers.kubernetes.pod_resources.ask import ask_of, pod_fields
+from gpulease.providers.kubernetes.pod_resources.claims import (
     claim_spec,
     claim_template,
     device_compute,
@@ -27,7 +27,7 @@ from gpulease.providers.kubernetes.asks.claims import (
     quantity,
     template_name,
 )
-from gpulease.providers.kubernetes.asks.nodes import (
+from gpulease.providers.kubernetes.pod_resources.nodes import (
     bears,
     compute_of,
     ecc_of,

@@ -1,7 +1,7 @@
 import pytest
 
 from gpulease.policy.pods import AskKind, PodAsk, Toleration
-from gpulease.providers.kubernetes.asks.volumes import KnownNode
+from gpulease.providers.kubernetes.pod_resources.volumes import KnownNode
 from gpulease.providers.kubernetes.starts.starts import Candidates, place
 from tests.providers.kubernetes.objects import INSTANCE, node
 

@@ -10,9 +10,9 @@ from gpulease import labels
 from gpulease.errors import GPULeaseError
 from gpulease.policy.model import GPUClass, TimeOuts
 from gpulease.policy.pods import AskKind, ClusterQueue, PodAsk, QueueEngine, Sharing
-from gpulease.providers.kubernetes.asks.volumes import decide
 from gpulease.providers.kubernetes.manifests.manifest import QUEUE_MAX, deadline, grace, lease_pod
 from gpulease.providers.kubernetes.observed.pods import record_of
+from gpulease.providers.kubernetes.pod_resources.volumes import decide
 from tests.providers.kubernetes.server_pods import (
     GPU_A,
     HOME,

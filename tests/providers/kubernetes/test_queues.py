@@ -6,14 +6,14 @@ import pytest
 
 from gpulease.policy.model import GPUClass
 from gpulease.policy.pods import ClusterQueue, PodAsk, QueueEngine
-from gpulease.providers.kubernetes.asks.ask import (
+from gpulease.providers.kubernetes.observed.reasons import StartTimeouts, read_pod
+from gpulease.providers.kubernetes.pod_resources.ask import (
     group_of,
     pod_fields,
     taken_back,
     waiting,
     workload_of,
 )
-from gpulease.providers.kubernetes.observed.reasons import StartTimeouts, read_pod
 
 NOW = datetime(2026, 3, 2, 10, tzinfo=UTC)
 GATE = {"name": "kueue.x-k8s.io/admission"}

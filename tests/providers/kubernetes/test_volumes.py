@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpulease.providers.kubernetes.asks.volumes import KnownNode, Situation, decide
+from gpulease.providers.kubernetes.pod_resources.volumes import KnownNode, Situation, decide
 from tests.providers.kubernetes.server_pods import (
     CPU,
     GPU_A,

@@ -16,14 +16,6 @@ from gpulease import labels
 from gpulease.policy.model import Device, GPUClass
 from gpulease.policy.pods import AskKind
 from gpulease.providers.kubernetes.api.client import Manifest, UnavailableError
-from gpulease.providers.kubernetes.asks.ask import ask_of
-from gpulease.providers.kubernetes.asks.claims import (
-    device_compute,
-    device_fits,
-    device_memory,
-    device_text,
-)
-from gpulease.providers.kubernetes.asks.nodes import bears, ecc_of
 from gpulease.providers.kubernetes.capacity import slots
 from gpulease.providers.kubernetes.capacity.slots import FOREIGN, Placement
 from gpulease.providers.kubernetes.capacity.usage import AgentUsage, Claimed, LeasePod
@@ -35,6 +27,14 @@ from gpulease.providers.kubernetes.observed.cluster import (
     taints_of,
 )
 from gpulease.providers.kubernetes.observed.pods import Granted, Part, PodUse
+from gpulease.providers.kubernetes.pod_resources.ask import ask_of
+from gpulease.providers.kubernetes.pod_resources.claims import (
+    device_compute,
+    device_fits,
+    device_memory,
+    device_text,
+)
+from gpulease.providers.kubernetes.pod_resources.nodes import bears, ecc_of
 
 #: Driver, the driver's pool, name: what a claim's result says.
 _Name = tuple[str, str, str]

@@ -19,13 +19,6 @@ from gpulease.policy.gpu_fractions import percent
 from gpulease.policy.model import Device, GPUClass
 from gpulease.policy.pods import AskKind, PodAsk, is_hami, of_card, resource_of, slot_units_of
 from gpulease.providers.kubernetes.api.client import Manifest
-from gpulease.providers.kubernetes.asks.ask import ask_of
-from gpulease.providers.kubernetes.asks.nodes import (
-    bears,
-    compute_of,
-    ecc_of,
-    fits,
-)
 from gpulease.providers.kubernetes.observed.cluster import (
     labels_of,
     leaving,
@@ -36,6 +29,13 @@ from gpulease.providers.kubernetes.observed.cluster import (
 )
 from gpulease.providers.kubernetes.observed.hami import Shares, shares_of
 from gpulease.providers.kubernetes.observed.pods import Granted, Part, PodUse, amount_of
+from gpulease.providers.kubernetes.pod_resources.ask import ask_of
+from gpulease.providers.kubernetes.pod_resources.nodes import (
+    bears,
+    compute_of,
+    ecc_of,
+    fits,
+)
 
 FOREIGN = "foreign"
 #: Resources that are GPUs whatever the policy says; shown even when no class asks for them yet.

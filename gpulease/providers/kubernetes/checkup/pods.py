@@ -26,10 +26,10 @@ from gpulease.providers.kubernetes.api.client import (
     plain,
 )
 from gpulease.providers.kubernetes.api.watch import key_of
-from gpulease.providers.kubernetes.asks.ask import ask_of
 from gpulease.providers.kubernetes.manifests.manifest import PodSettings
 from gpulease.providers.kubernetes.manifests.process import container_security, pod_security
 from gpulease.providers.kubernetes.observed.cluster import Cluster
+from gpulease.providers.kubernetes.pod_resources.ask import ask_of
 
 State = Literal["ok", "warning", "wrong", "unknown"]
 

@@ -19,9 +19,6 @@ from gpulease import labels
 from gpulease.errors import GPULeaseError
 from gpulease.policy.model import GPUClass, Lease, TimeOuts
 from gpulease.policy.pods import AskKind, Pairs, PodAsk, Sharing
-from gpulease.providers.kubernetes.asks.ask import PodFields, ask_of, group_of, pod_fields
-from gpulease.providers.kubernetes.asks.nodes import Terms, both, condition, instance_terms
-from gpulease.providers.kubernetes.asks.volumes import MIRROR, Files
 from gpulease.providers.kubernetes.manifests import new_nodes
 from gpulease.providers.kubernetes.manifests.process import (
     COMMAND,
@@ -36,6 +33,9 @@ from gpulease.providers.kubernetes.manifests.process import (
 )
 from gpulease.providers.kubernetes.observed.pods import granted_node
 from gpulease.providers.kubernetes.observed.tokens import AUDIENCE
+from gpulease.providers.kubernetes.pod_resources.ask import PodFields, ask_of, group_of, pod_fields
+from gpulease.providers.kubernetes.pod_resources.nodes import Terms, both, condition, instance_terms
+from gpulease.providers.kubernetes.pod_resources.volumes import MIRROR, Files
 
 CONTAINER: Final = "companion"
 #: KubeSpawner's name of the container in which the notebook server runs.

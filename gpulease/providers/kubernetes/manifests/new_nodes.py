@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from gpulease.policy.model import Device
 from gpulease.policy.pods import PodAsk
 from gpulease.providers.kubernetes.api.client import Manifest
-from gpulease.providers.kubernetes.asks.nodes import Terms, condition, fitting
 from gpulease.providers.kubernetes.observed.pods import Part
+from gpulease.providers.kubernetes.pod_resources.nodes import Terms, condition, fitting
 
 #: Autoscalers know a node that they may add by this label of its own.
 HOSTNAME = "kubernetes.io/hostname"

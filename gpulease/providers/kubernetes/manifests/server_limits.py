@@ -18,12 +18,12 @@ from gpulease.policy.model import Bound, GPUClass, Lease
 from gpulease.policy.pods import AskKind, device_class_of
 from gpulease.providers.kubernetes.api.client import CLAIMS, ClientError, KubernetesAPI, Manifest
 from gpulease.providers.kubernetes.api.watch import key_of
-from gpulease.providers.kubernetes.asks.ask import ask_of, limits
-from gpulease.providers.kubernetes.asks.claims import amount
-from gpulease.providers.kubernetes.asks.volumes import home_claim, is_for_one_node
 from gpulease.providers.kubernetes.manifests.manifest import PodSettings, notebook_container
 from gpulease.providers.kubernetes.manifests.process import computed
 from gpulease.providers.kubernetes.observed.index import PodIndex
+from gpulease.providers.kubernetes.pod_resources.ask import ask_of, limits
+from gpulease.providers.kubernetes.pod_resources.claims import amount
+from gpulease.providers.kubernetes.pod_resources.volumes import home_claim, is_for_one_node
 
 log = logging.getLogger(__name__)
 

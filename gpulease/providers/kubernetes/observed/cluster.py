@@ -27,11 +27,11 @@ from gpulease.providers.kubernetes.api.client import (
     only,
 )
 from gpulease.providers.kubernetes.api.watch import Key, Watched, key_of
-from gpulease.providers.kubernetes.asks.nodes import MEMORY, PRODUCT
 from gpulease.providers.kubernetes.observed import pods
 from gpulease.providers.kubernetes.observed.hami import CARDS
 from gpulease.providers.kubernetes.observed.index import PodIndex
 from gpulease.providers.kubernetes.observed.pods import amount_of
+from gpulease.providers.kubernetes.pod_resources.nodes import MEMORY, PRODUCT
 
 #: Taints that say how the node is, which is read from its conditions.
 _STATE_TAINTS = frozenset(

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from gpulease.providers.kubernetes.asks import ask
 from gpulease.providers.kubernetes.observed import hami
 from gpulease.providers.kubernetes.observed.pods import granted_at
+from gpulease.providers.kubernetes.pod_resources import ask
 
 
 @dataclass(frozen=True)

@@ -34,10 +34,6 @@ from gpulease.providers.kubernetes.api.client import (
     UnavailableError,
 )
 from gpulease.providers.kubernetes.api.watch import Deletes, Key, key_of
-from gpulease.providers.kubernetes.asks.ask import ask_of
-from gpulease.providers.kubernetes.asks.claims import claim_template
-from gpulease.providers.kubernetes.asks.nodes import bearing, fitting, narrowed
-from gpulease.providers.kubernetes.asks.volumes import MIRROR, Files, KnownNode, Situation, decide
 from gpulease.providers.kubernetes.manifests import new_nodes
 from gpulease.providers.kubernetes.manifests.manifest import (
     PodSettings,
@@ -49,6 +45,16 @@ from gpulease.providers.kubernetes.manifests.pod_network import PodNetwork
 from gpulease.providers.kubernetes.observed.cluster import Cluster, lost, taints_of
 from gpulease.providers.kubernetes.observed.pods import amount_of, granted_node
 from gpulease.providers.kubernetes.observed.reasons import read_refusal
+from gpulease.providers.kubernetes.pod_resources.ask import ask_of
+from gpulease.providers.kubernetes.pod_resources.claims import claim_template
+from gpulease.providers.kubernetes.pod_resources.nodes import bearing, fitting, narrowed
+from gpulease.providers.kubernetes.pod_resources.volumes import (
+    MIRROR,
+    Files,
+    KnownNode,
+    Situation,
+    decide,
+)
 from gpulease.providers.kubernetes.warm.warm import WarmPods
 
 #: So many classes' asks are remembered; those that people narrow are without number.

@@ -22,8 +22,6 @@ from gpulease.policy.capacity import ReadyPods, grantable
 from gpulease.policy.model import Device, GPUClass, Lease
 from gpulease.providers.kubernetes.api.client import Manifest
 from gpulease.providers.kubernetes.api.watch import key_of
-from gpulease.providers.kubernetes.asks.ask import pod_fields
-from gpulease.providers.kubernetes.asks.volumes import MIRROR, SHARED_INLINE, Files
 from gpulease.providers.kubernetes.manifests.manifest import (
     PodSettings,
     lease_pod,
@@ -31,6 +29,8 @@ from gpulease.providers.kubernetes.manifests.manifest import (
 )
 from gpulease.providers.kubernetes.observed.cluster import Cluster
 from gpulease.providers.kubernetes.observed.pods import runs
+from gpulease.providers.kubernetes.pod_resources.ask import pod_fields
+from gpulease.providers.kubernetes.pod_resources.volumes import MIRROR, SHARED_INLINE, Files
 from gpulease.sides.environment import MARK_ROOM
 
 

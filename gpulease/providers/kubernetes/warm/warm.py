@@ -31,11 +31,11 @@ from gpulease.providers.kubernetes.api.client import (
     only,
 )
 from gpulease.providers.kubernetes.api.watch import Deletes, Key, key_of
-from gpulease.providers.kubernetes.asks.ask import ask_of
 from gpulease.providers.kubernetes.manifests.manifest import Settings
 from gpulease.providers.kubernetes.observed.cluster import Cluster
 from gpulease.providers.kubernetes.observed.pods import granted_node, runs, warm_class
 from gpulease.providers.kubernetes.observed.tokens import Tokens
+from gpulease.providers.kubernetes.pod_resources.ask import ask_of
 from gpulease.providers.kubernetes.warm.manifest import (
     Ready,
     Shapes,

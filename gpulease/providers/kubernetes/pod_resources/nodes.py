@@ -16,7 +16,7 @@ from typing import Any, Final
 from gpulease import labels
 from gpulease.policy.fitting import parse_needs
 from gpulease.policy.pods import AskKind, MIGStrategy, PodAsk, Sharing, Toleration, Where
-from gpulease.providers.kubernetes.asks.claims import version
+from gpulease.providers.kubernetes.pod_resources.claims import version
 
 #: One condition on a node's labels, as Kubernetes writes it.
 Condition = dict[str, Any]

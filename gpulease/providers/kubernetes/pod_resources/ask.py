@@ -25,8 +25,8 @@ from gpulease.policy.pods import (
     of_card,
     resource_of,
 )
-from gpulease.providers.kubernetes.asks.claims import REQUEST, template_name
-from gpulease.providers.kubernetes.asks.nodes import Terms, node_terms, tolerations
+from gpulease.providers.kubernetes.pod_resources.claims import REQUEST, template_name
+from gpulease.providers.kubernetes.pod_resources.nodes import Terms, node_terms, tolerations
 
 #: So HAMi puts parts where we count them: on the fullest card with room.
 _PACKED = {"hami.io/gpu-scheduler-policy": "binpack"}

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from gpulease.providers.kubernetes.asks.nodes import any_holds
+from gpulease.providers.kubernetes.pod_resources.nodes import any_holds
 
 MOUNT: Final = "mount"
 MIRROR: Final = "mirror"
