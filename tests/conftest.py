@@ -147,6 +147,8 @@ def pytest_runtest_makereport(
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     counted: Counter[str] = Counter()
     for report in terminalreporter.stats.get("skipped", []):
+        if not isinstance(report, pytest.TestReport):  # a whole module
+            continue
         counted.update(value for name, value in report.user_properties if name == "wanted")
     if not counted:
         return
