@@ -68,6 +68,12 @@ CASES = {
         's[0]=1; ts[1]=7; seen.append(t.tolist())',
         'seen.append((t.tolist(), ts.tolist(), s.data_ptr()==t.data_ptr()==ts.data_ptr()))',
     ],
+    'parts of a nested tensor': [
+        'n=torch.nested.nested_tensor([torch.ones(2),torch.zeros(3)]); u=n.unbind()',
+        'u[0].add_(1); seen.append([x.tolist() for x in n.unbind()])',
+        'seen.append((n.is_nested, n.requires_grad, [x.tolist() for x in u])); u[1].add_(2)',
+        'seen.append([x.tolist() for x in n.unbind()])',
+    ],
     'sparse values shared': [
         's=torch.sparse_coo_tensor([[0,1]],[1.,2.],(3,)).coalesce(); v=s.values()',
         'v+=1; seen.append(s.to_dense().tolist())',

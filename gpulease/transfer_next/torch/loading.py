@@ -186,6 +186,15 @@ def fill_sparse(made: torch.Tensor, grad: torch.Tensor | None) -> None:
     set_grad(made, grad)
 
 
+def nested(part: Any, rows: list[Any], requires_grad: bool) -> torch.Tensor:
+    """Return a nested tensor over its memory."""
+    buffer = face(None, *part)
+    tables = [torch.tensor(row, dtype=torch.int64, device="cpu") for row in rows]
+    with unsaid():  # that it is a prototype was said where it was made
+        made: torch.Tensor = torch._nested_view_from_buffer(buffer, *tables)
+    return made.detach().requires_grad_(requires_grad)
+
+
 def quantized(  # noqa: PLR0917 - as above
     data: Any, dtype: Any, size: Any, scale: Any, zero: Any, axis: int | None = None
 ) -> Any:

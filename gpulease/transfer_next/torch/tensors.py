@@ -93,6 +93,8 @@ def _reduce_other(pickler: Any, tensor: torch.Tensor) -> Any:
         )
     if tensor.is_quantized and type(tensor) is torch.Tensor:
         return _reduce_quantized(tensor)
+    if tensor.is_nested and type(tensor) is torch.Tensor and tensor.layout is torch.strided:
+        return _reduce_nested(pickler, tensor)
     parts = _parts(tensor)
     if parts is None:
         return NotImplemented
@@ -101,6 +103,21 @@ def _reduce_other(pickler: Any, tensor: torch.Tensor) -> Any:
     coalesced = tensor.is_coalesced() if tensor.layout is torch.sparse_coo else None
     args = (tensor.layout, faces, tuple(tensor.size()), coalesced, tensor.requires_grad)
     return loading.sparse, args, tensor.grad, None, None, loading.fill_sparse
+
+
+def _reduce_nested(pickler: Any, tensor: torch.Tensor) -> Any:
+    """Reduce a nested tensor to its memory, and how its parts lie in it.
+
+    Its own reduction makes another tensor over that memory at each look, which would seem new.
+    """
+    kind: Any = tensor
+    tables = (kind._nested_tensor_size(), kind._nested_tensor_strides(),
+              kind._nested_tensor_storage_offsets())  # fmt: skip
+    if tables[0].dim() != 2:
+        raise RefusedError("a nested tensor without parts, which torch does not load", tensor)
+    rows = [table.tolist() for table in tables]
+    args = (memory.of(pickler).place(kind.values()), rows, tensor.requires_grad)
+    return loading.nested, args, tensor.grad, None, None, loading.fill_sparse
 
 
 def _reduce_quantized(tensor: torch.Tensor) -> Any:
