@@ -74,6 +74,11 @@ CASES = {
         'seen.append((n.is_nested, n.requires_grad, [x.tolist() for x in u])); u[1].add_(2)',
         'seen.append([x.tolist() for x in n.unbind()])',
     ],
+    'gradient of a nested tensor': [
+        'n=torch.nested.nested_tensor([torch.ones(2),torch.zeros(3)], requires_grad=True)',
+        'torch.nested.to_padded_tensor(n*2, 0).sum().backward(); seen.append(n.is_leaf)',
+        'seen.append([x.tolist() for x in n.grad.unbind()])',
+    ],
     'sparse values shared': [
         's=torch.sparse_coo_tensor([[0,1]],[1.,2.],(3,)).coalesce(); v=s.values()',
         'v+=1; seen.append(s.to_dense().tolist())',
