@@ -5,8 +5,11 @@ from typing import Any, get_args
 
 import pytest
 
+from gpulease.policy.explanation.catalogue import AUDITED
+from gpulease.policy.explanation.reasons import WAITING
 from gpulease.service.leases.device_map import Use
 from gpulease.service.pages import PageReader
+from gpulease.texts import Text
 from tests.pages.stage import Stage, lease, soon
 
 pytestmark = pytest.mark.browser
@@ -15,6 +18,7 @@ PAGES = ("", "card", "group", *ADMIN, "guide/student.html")
 #: What a page shows once the service has answered.
 SHOWS_DATA = ":is(tbody tr, .gl-lease, .gl-card-lease, dl, .gl-out):visible"
 STATES = ("queued", "starting", "active", "warned", "draining", "ended")
+HOLDING = ("active", "warned", "draining", "ended")
 
 
 @pytest.fixture
@@ -27,7 +31,8 @@ def make_busy(stage: Stage) -> None:
     """Put everybody's leases in every state there, and things to read on every page."""
     stage.reader = PageReader("root", admin=True)
     for state in STATES:
-        stage.put(lease(state, id=f"of-{state}", user="root", server=state, busy_share=0.5))
+        share = 0.5 if state in HOLDING else None
+        stage.put(lease(state, id=f"of-{state}", user="root", server=state, busy_share=share))
         stage.put(lease(state, id=f"hers-{state}", user="ada"))
     stage.ended = [lease("ended", id="e0")]
     stage.devices = [
@@ -51,7 +56,7 @@ def make_busy(stage: Stage) -> None:
             "at": soon(-60),
             "who": "ada",
             "why": "asked",
-            "sentence": "A GPU was requested.",
+            "sentence": Text(AUDITED["asked"]),
             "user": "ada",
             "lease": "l",
             "gpu_class": "t4",
@@ -62,7 +67,8 @@ def make_busy(stage: Stage) -> None:
     ]
     stage.policy["text"] = "\n".join(f"# line {number}" for number in range(60))  # it scrolls
     stage.incidents = [
-        {"at": soon(-60), "who": "planner", "why": "capacity_taken", "sentence": "It was taken.",
+        {"at": soon(-60), "who": "planner", "why": "capacity_taken",
+         "sentence": Text(WAITING["capacity_taken"][0]),
          "user": "ada", "lease": "l", "gpu_class": "sim", "note": "0/3 nodes"}
     ]  # fmt: skip
 

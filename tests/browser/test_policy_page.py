@@ -144,7 +144,7 @@ def test_time_outs_are_a_form_that_says_what_a_change_would_do(stage: Stage, pag
     page.goto(stage.url + "policy")
     page.wait_for_selector("#out-idle")
     assert (page.input_value("#out-idle"), page.input_value("#out-idle-unit")) == ("5", "m")
-    assert "Default 5 min; 1 s to 7 days." in page.inner_text("#out-idle-help")
+    assert "Default 5\xa0min; 1\xa0s to 7 days." in page.inner_text("#out-idle-help")
     assert page.is_disabled("#outs-save")
     page.fill("#out-idle", "1")
     page.wait_for_selector("text=2 running leases would be warned now.")
@@ -190,8 +190,8 @@ def test_a_conflict_of_time_outs_shows_both_sides_and_keeps_the_edit(
     page.wait_for_selector("#outs-conflict")
     assert page.locator("#outs-found tbody td").all_inner_texts() == [
         "Idle",
-        "5 min",
-        "10 min",
+        "5\xa0min",
+        "10\xa0min",
         "4m",
     ]
     assert page.input_value("#out-idle") == "4"
@@ -218,7 +218,7 @@ def test_sliders_move_the_time_outs_and_say_what_last_week_would_have_been(
     said = page.locator("#outs-pictures figcaption").all_inner_texts()
     assert "Leased 107.5 h now, 59.7 h with these values." in said[0]
     assert "Now on average 1.4, with these values 0.98; in use 0.76." in said[1]
-    assert "10 min: 15 GPU-hours saved, 1 interrupted." in said[2]
+    assert "10\xa0min: 15 GPU-hours saved, 1 interrupted." in said[2]
     assert page.locator(".gl-spans rect").count() == 4 * 43
     page.fill("#out-idle", "20")
     page.select_option("#out-idle-unit", "s")

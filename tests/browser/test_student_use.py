@@ -170,7 +170,7 @@ def test_the_whole_page_is_reached_by_keyboard(stage: Stage, page: Any) -> None:
     order = [words for words in reached if words]
     assert order == [
         "Skip to content", "Home", "My GPU", "Help", "English\nDeutsch\nFrançais", "Logout",
-        "Keep for 15 min", "Release GPU", "Open my server",
+        "Keep for 15\xa0min", "Release GPU", "Open my server",
     ]  # fmt: skip
     page.locator('[data-action="keep"]').focus()
     page.keyboard.press("Enter")

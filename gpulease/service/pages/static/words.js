@@ -1,15 +1,18 @@
 // Turns figures into words: durations, sizes, times.  Pure.
 import { _, _n, locale } from "./texts.js";
 
+/** A figure and its unit stay on one line. */
+const unbroken = (text) => text.replaceAll(" ", "\u00a0");
+
 /** "45 s", "2 min 5 s", "1 h 20 min"; seconds in. */
 export function duration(seconds) {
   const whole = Math.max(0, Math.round(seconds));
-  if (whole < 60) return `${whole} s`;
+  if (whole < 60) return unbroken(`${whole} s`);
   const minutes = Math.floor(whole / 60);
-  if (minutes < 10) return whole % 60 ? `${minutes} min ${whole % 60} s` : `${minutes} min`;
-  if (minutes < 60) return `${minutes} min`;
+  if (minutes < 10) return unbroken(whole % 60 ? `${minutes} min ${whole % 60} s` : `${minutes} min`);
+  if (minutes < 60) return unbroken(`${minutes} min`);
   const hours = Math.floor(minutes / 60);
-  return minutes % 60 ? `${hours} h ${minutes % 60} min` : `${hours} h`;
+  return unbroken(minutes % 60 ? `${hours} h ${minutes % 60} min` : `${hours} h`);
 }
 
 /** "1:05", "1:02:05": a countdown, whose digits keep their place. */
@@ -36,8 +39,8 @@ export function about(iso, now) {
 export function bytes(size) {
   if (!size) return "";
   const gib = size / 2 ** 30;
-  if (gib < 1) return _("{size} MB", { size: Math.round(size / 2 ** 20) });
-  return _("{size} GB", { size: gib.toLocaleString(locale, { maximumFractionDigits: gib < 10 ? 1 : 0 }) });
+  if (gib < 1) return unbroken(_("{size} MB", { size: Math.round(size / 2 ** 20) }));
+  return unbroken(_("{size} GB", { size: gib.toLocaleString(locale, { maximumFractionDigits: gib < 10 ? 1 : 0 }) }));
 }
 
 export const percent = (share) => (share === null || share === undefined ? _("no data") : share.toLocaleString(locale, { style: "percent", maximumFractionDigits: 0 }));
