@@ -114,9 +114,11 @@ class Exchange:
             untaken |= shipping.take(self.side, parcel)
         except StageError as error:
             raise GPULeaseError("cannot_move", f"{error}.") from error
-        if parcel.names is None:  # what was deleted here comes with what shares objects with it
+        if parcel.names is None:  # names that were deleted or bound here since are home's
             for name in {name for each in parcel.components for name in each.names} - away:
-                if name not in before:
+                if name in before:
+                    self.side.ns[name] = before[name]
+                else:
                     self.side.ns.pop(name, None)
         if state:
             self.state.apply(state)

@@ -61,7 +61,11 @@ class ToldApart:
     def _kind(self, kind: type) -> bool | None:
         known = self._kinds.get(kind, self)
         if known is self:
-            known = self._kinds[kind] = _kind_can_change(kind)
+            try:
+                known = _kind_can_change(kind)
+            except Exception:  # noqa: BLE001 - a metaclass may raise anything; packing names it
+                known = True
+            self._kinds[kind] = known
         return known  # type: ignore[return-value]
 
 

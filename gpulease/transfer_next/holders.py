@@ -171,7 +171,7 @@ def _inner_references(component: Component, members: dict[int, Any]) -> Counter[
 
 def _add_unseen_tuples(members: dict[int, Any]) -> None:
     """Add tuples that objects hold and that were packed as others (of ``zip``, say)."""
-    pending = [obj for obj in members.values() if not isinstance(obj, type)]
+    pending = [obj for obj in members.values() if not issubclass(type(obj), type)]
     while pending:
         found = {id(each): each for each in gc.get_referents(*pending) if type(each) is tuple}
         pending = [each for key, each in found.items() if key not in members]

@@ -15,7 +15,7 @@ from .api import Note, Place, VariableStatus
 from .engine import Away, Parcel
 from .large import Large
 from .messages import Lost, away_note, loss_notes, not_recovered
-from .shipping import leave_out
+from .shipping import leave_out, with_their_classes
 from .side import Side
 from .stayed import Stayed, leaf_of, sentence, type_name
 
@@ -55,7 +55,8 @@ class Missing:
         for mine in changed:
             met = [each for each in theirs if not mine.isdisjoint(each)]
             if met:
-                group = mine.union(*met)
+                group = set(mine.union(*met))
+                with_their_classes(parcel, group)
                 self._put_in_conflict({root[2:] for root in group if root[0] == "n"})
                 both |= group
         leave_out(parcel, both, _CONFLICTED)
@@ -127,6 +128,7 @@ class Missing:
         for name in (use.changes - use.imports) & ns.keys() - gone.keys():
             if name in use.writes or not _is_imported(ns[name]):
                 died[name] = Lost(cell)
+        died |= {name: Lost(cell) for name in use.writes - use.imports - ns.keys() - gone.keys()}
         mine = self._keep_mine()
         for name in died.keys() & mine.keys():
             del died[name]

@@ -305,6 +305,11 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         made = obj.__code__, obj.__closure__, self._space(obj)
         return rebuild.function, made, state, None, None, rebuild.fill_function
 
+    def code(self, obj: types.CodeType) -> Any:
+        """Reduce code with the name of its file, which cloudpickle leaves out from 3.1.3 on."""
+        make, parts = self.dispatch_table[types.CodeType](obj)
+        return rebuild.code, (make, parts, obj.co_filename)
+
     def _space(self, obj: types.FunctionType) -> Any:
         space = obj.__globals__
         if space is self.met.namespace:
@@ -517,6 +522,7 @@ def _is_same_method(one: Any, other: Any) -> bool:
 _LIBRARIES = frozenset({"pandas", "PIL", "polars", "pyarrow"})
 KINDS: dict[type, Callable[[Pickler, Any], Any]] = {
     types.FunctionType: Pickler.function,
+    types.CodeType: Pickler.code,
     types.CellType: Pickler.cell,
     types.ModuleType: Pickler.module,
     types.MethodType: Pickler.method,

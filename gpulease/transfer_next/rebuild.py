@@ -119,6 +119,12 @@ def fill_bare(obj: Any, space: dict[str, Any]) -> None:
     setters[kind](obj, space)
 
 
+def code(make: Any, parts: tuple[Any, ...], filename: str) -> types.CodeType:
+    """Return code that is found in the text that it came from."""
+    made: types.CodeType = make(*parts)
+    return made if made.co_filename == filename else made.replace(co_filename=filename)
+
+
 def function(code: types.CodeType, closure: Any, space: Any) -> Any:
     """Return a function over ``space``: its dictionary, a module or its name, the notebook's."""
     if space is None:

@@ -6,7 +6,7 @@ import pickle
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from .engine import Away, Engine, PackedComponent, Parcel, StageError
+from .engine import Away, Engine, Parcel, StageError
 
 _NOT_LOADED = "it does not load on the other side"
 
@@ -52,23 +52,35 @@ def leave_out(parcel: Parcel, roots: Collection[str], why: str) -> set[str]:
     shells = [shell for shell in parcel.shells if "c:" + shell[0] in wanted]
     for shell in shells:
         parcel.shells.remove(shell)
-    lacking = {oid for oid, _ in shells}
-    found = [
-        each
-        for each in parcel.components
-        if wanted.intersection(each.roots) or lacking & _classes_of(parcel, each)
-    ]
+    keys = with_their_classes(parcel, wanted, {oid for oid, _ in shells})
+    found = [each for each in parcel.components if wanted.intersection(each.roots)]
     wanted.update(root for each in found for root in each.roots)
     for component in found:
         parcel.components.remove(component)
-        parcel.away.update({name: Away(why, can_come=False) for name in component.names})
+    names = {name for component in found for name in component.names}
+    names |= {root[2:] for key in keys for root in key if root[0] == "n"}
+    parcel.away.update({name: Away(why, can_come=False) for name in names})
     forget(parcel, wanted)
     return wanted if shells or found else set()
 
 
-def _classes_of(parcel: Parcel, component: PackedComponent) -> frozenset[str]:
-    roots = frozenset(root for root in component.roots if root[0] != "p")
-    return parcel.classes.get(roots, frozenset())
+def with_their_classes(
+    parcel: Parcel, wanted: set[str], lost: Collection[str] = ()
+) -> list[frozenset[str]]:
+    """Add to ``wanted`` the roots of what refers to a class that stays; return their keys."""
+    lost = set(lost)
+    keys: list[frozenset[str]] = []
+    while True:
+        lost |= {root[2:] for root in wanted if root[0] == "c"}
+        more = [
+            key
+            for key, classes in parcel.classes.items()
+            if not key <= wanted and (lost & classes or wanted & key)
+        ]
+        if not more:
+            return keys
+        keys += more
+        wanted.update(*more)
 
 
 def forget(parcel: Parcel, roots: Collection[str]) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from gpulease.sides.hushed import hushed
+from gpulease.sides.looks import name_of_type
 from gpulease.sides.undisturbed import undisturbed
 
 from . import (
@@ -226,7 +227,8 @@ class Side:
                 parcel.away.update(self._stay(component, reason, can_come=False))
             else:
                 self._put(parcel, survey, component, held[component.roots], going)
-        met = {oid for each in parcel.classes.values() for oid in each}
+        keys = [plain(frozenset(each.roots)) for each in parcel.components]
+        met = {oid for key in keys for oid in parcel.classes[key]}
         met |= {r[2:] for each in parcel.components for r in each.roots if r[0] == "c"}
         self._pack_sealed(parcel, met)
         parcel.stays = self._what_stays()
@@ -249,6 +251,7 @@ class Side:
         going.used |= component.classes
         parcel.digests[key] = component.digest
         parcel.memories |= component.pieces
+        parcel.classes[key] = component.classes
         if is_same:
             return
         for obj in fresh:
@@ -257,13 +260,12 @@ class Side:
             pin = pin_of[id(obj)] = f"{self._pin_prefix}.{self._pin_count}{mark}"
             self._pins[pin], self._held_under[pin] = obj, name
         parcel.components.append(self._ship(survey, component, held, going))
-        parcel.classes[key] = component.classes
 
     def _what_stays(self) -> dict[str, str]:
         """Return the names whose very value cannot leave this side, and what it is, in words."""
         kept = {id(each) for each in self._stays.values() if type(each) is not stayed.Stayed}
         return {
-            name: leaves.leaf_kind(value) or type(value).__name__
+            name: leaves.leaf_kind(value) or name_of_type(type(value))
             for name, value in self._roots.values().items()
             if id(value) in kept
         }
@@ -272,7 +274,7 @@ class Side:
         values = self._roots.values()
         size = None if component.error else component.nbytes
         return {
-            name: Away(reason, can_come, type(values.get(name)).__name__, size)
+            name: Away(reason, can_come, name_of_type(type(values.get(name))), size)
             for name in component.names
         }
 

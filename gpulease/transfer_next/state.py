@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import decimal
 import random
 import sys
 from collections.abc import Callable, Mapping
@@ -28,16 +27,11 @@ def _set_numpy(state: Any) -> None:
     numpy.random.set_state(state)
 
 
-def _set_context(state: Any) -> None:
-    decimal.setcontext(state)
-
-
 Row = tuple[Callable[[], Any], Callable[[Any], None]]
 #: Name -> how it is read (None: nothing to say), and how it is set.
 _ROWS: dict[str, Row] = {
     "random": (random.getstate, random.setstate),
     "numpy.random": (_get_numpy, _set_numpy),
-    "decimal": (lambda: decimal.getcontext().copy(), _set_context),
 }
 
 
