@@ -48,6 +48,9 @@ class Side:
         self._stays = Counterparts()
         #: What this side cannot open: it goes to the next peer as it came.
         self._sealed: dict[frozenset[str], Sealed] = {}
+        #: Classes that came with names which share something with them, by id: kept while both
+        #: sides have these as they came, for here nothing else may name such a class.
+        self._with_names: dict[str, type] = {}
         self._own = own.OwnRoots()
         #: What is bound while a cell runs in place of values that are away (see ``structure``).
         self.shown: dict[str, Any] = {}
@@ -133,6 +136,8 @@ class Side:
             values = {root: value for root, value in values.items() if root in only}
             asked = {root[2:] for root in only if root[0] == "c"}
             met.met_classes |= {oid for oid in asked if self._classes.get(oid) is not None}
+        else:
+            met.met_classes |= self._beside_names(values)
         for sealed in self._sealed.values():
             met.met_classes |= sealed.classes.keys()
         for each in rest:
@@ -143,6 +148,12 @@ class Side:
         survey.run({"p:" + pin: obj for pin, obj in self._counterparts.items()})
         survey.components += [each.component() for each in rest]
         return survey
+
+    def _beside_names(self, values: Mapping[str, Any]) -> set[str]:
+        """Return the classes that are agreed on together with a root that is here."""
+        keys = [key for key in self._base if not key.isdisjoint(values)]
+        found = {root[2:] for key in keys for root in key if root[0] == "c"}
+        return {oid for oid in found if self._classes.get(oid) is not None}
 
     def _differs(self, component: Component) -> bool:
         key = plain(component.roots)
@@ -328,6 +339,7 @@ class Side:
         # Only numbers are kept: a list of the objects would hold them.
         known: Counter[int] = Counter(map(id, self._roots.held()))
         known.update(map(id, own.held()))
+        known.update(map(id, self._with_names.values()))
         for table in (survey.values, self._pins, self._counterparts):
             known.update(map(id, table.values()))
         for held_here in (self._stays.values(), self._others.values(), survey.met.memory.holds()):
@@ -400,6 +412,12 @@ class Side:
                 self.replaced.add(pin, self._held_under[pin], self._pins.pop(pin))
         arrived = {plain(frozenset(each.roots)): each.same_there for each in parcel.components}
         self._keep_sealed(staged)
+        self._with_names = {
+            root[2:]: self._classes.get(root[2:])
+            for key in (*arrived, *self._base)
+            for root in key
+            if root[0] == "c" and len(key) > 1
+        }
         staged.values.clear()
         staged.contents.clear()
         staged.counterparts.clear()

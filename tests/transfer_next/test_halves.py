@@ -61,6 +61,10 @@ ALTERNATIONS = {
     "numbers by chance": (
         "import random; random.seed(3)", "a = random.random()", "b = random.random()", "[a, b]",
     ),
+    "a list that a class has, too": (
+        "there = [1]\nclass A: items = there\na = A()", "there[0] = 20", "there.append(3)",
+        "(a.items, A.items is there)",
+    ),
     "a property's name in its error": (
         "class A:\n    @property\n    def p(self): return 1\na = A()", "A.m = 1",
         "try: a.p = 2\nexcept AttributeError as error: said = str(error)", "said",
