@@ -10,10 +10,17 @@ from tests.frameworks.placing import (
     placed,
     with_the_gpu_gone_between_any_two_cells,
 )
+from tests.transfer.engines import is_second
 from tests.transfer.kinds import plain
 from tests.transfer.test_imported import groups
 
-NOTEBOOKS = {**notebooks_kin.NOTEBOOKS, **notebooks_others.NOTEBOOKS}
+#: The first engine copies the memory under such a column, and pandas counts it otherwise then.
+OF_THE_SECOND = {"columns of text, and the memory that pandas shows of them"}
+NOTEBOOKS = {
+    name: cells
+    for name, cells in (notebooks_kin.NOTEBOOKS | notebooks_others.NOTEBOOKS).items()
+    if is_second() or name not in OF_THE_SECOND
+}
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
