@@ -226,7 +226,11 @@ _ASSET: Final = re.compile(r"/static/[^/]+/[\w/.-]+\.(js|css)")
 
 
 class CompressedAssets(GZipContentEncoding):
-    """Tornado's own compression, of assets alone."""
+    """Tornado's own compression, of assets alone.
+
+    Other answers hold a token or a person's words: what is compressed beside a secret can tell it
+    by its length (BREACH).
+    """
 
     def __init__(self, request: HTTPServerRequest) -> None:
         super().__init__(request)

@@ -28,6 +28,10 @@ log = logging.getLogger(__name__)
 
 #: So many leases are told without a pause: a few milliseconds.
 _AT_ONCE = 200
+#: Seconds between two looks for what is old.
+EVERY = 60.0
+#: Of the time, batches take this share at most while there is much to do: others write, too.
+_SHARE = 0.2
 
 
 def moved(services: Services, changes: Sequence[Change], now: datetime) -> None:
@@ -92,12 +96,6 @@ async def publish(services: Services, snapshot: Snapshot) -> None:
     services.events.forget(set(services.ledger.leases))
     services.views.forget(services.ledger.leases)
     services.links.forget({each.id for each in live})
-
-
-#: Seconds between two looks for what is old.
-EVERY = 60.0
-#: Of the time, batches take this share at most while there is much to do: others write, too.
-_SHARE = 0.2
 
 
 class Retention:

@@ -1,6 +1,6 @@
 """Large memory: only the pieces that changed travel, into memory that is there already.
 
-An array or a library's object that owns such memory has an id that both sides use.
+The owner of such memory, an array or a library's object, has the same id on both sides.
 Where the receiver has it, it stays the object that it is, and its bytes are written; the pickle
 holds the id alone.  No more than a piece is copied to find out what changed.
 """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import secrets
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from gpulease.sides.hushed import hushed
@@ -48,9 +48,6 @@ class Side:
         self._stays = Counterparts()
         #: What this side cannot open: it goes to the next peer as it came.
         self._sealed: dict[frozenset[str], Sealed] = {}
-        #: Classes that came with names which share something with them, by id: kept while both
-        #: sides have these as they came, for here nothing else may name such a class.
-        self._with_names: dict[str, type] = {}
         self._own = own.OwnRoots()
         #: What is bound while a cell runs in place of values that are away (see ``structure``).
         self.shown: dict[str, Any] = {}
@@ -63,6 +60,9 @@ class Side:
         self._stays = Counterparts(prefix=self.label + token, keeps=True)
         #: What both sides have: digest by roots.
         self._base: dict[frozenset[str], bytes] = {}
+        #: Classes that came with names which share something with them, by id: kept while both
+        #: sides have these as they came, for here nothing else may name such a class.
+        self._with_names: dict[str, type] = {}
         #: My objects that something outside holds here, and my counterparts of the other side's.
         self._pins: dict[str, Any] = {}
         #: By pin, the variable that its object was in; "" for none.
@@ -137,7 +137,8 @@ class Side:
             asked = {root[2:] for root in only if root[0] == "c"}
             met.met_classes |= {oid for oid in asked if self._classes.get(oid) is not None}
         else:
-            met.met_classes |= self._beside_names(values)
+            agreed = [key for key in self._base if not key.isdisjoint(values)]
+            met.met_classes |= self._classes_beside_names(agreed).keys()
         for sealed in self._sealed.values():
             met.met_classes |= sealed.classes.keys()
         for each in rest:
@@ -149,11 +150,10 @@ class Side:
         survey.components += [each.component() for each in rest]
         return survey
 
-    def _beside_names(self, values: Mapping[str, Any]) -> set[str]:
-        """Return the classes that are agreed on together with a root that is here."""
-        keys = [key for key in self._base if not key.isdisjoint(values)]
-        found = {root[2:] for key in keys for root in key if root[0] == "c"}
-        return {oid for oid in found if self._classes.get(oid) is not None}
+    def _classes_beside_names(self, keys: Iterable[frozenset[str]]) -> dict[str, type]:
+        """Return the classes among roots that are in one component with others, by id."""
+        oids = {root[2:] for key in keys if len(key) > 1 for root in key if root[0] == "c"}
+        return {oid: cls for oid in oids if (cls := self._classes.get(oid)) is not None}
 
     def _differs(self, component: Component) -> bool:
         key = plain(component.roots)
@@ -412,12 +412,7 @@ class Side:
                 self.replaced.add(pin, self._held_under[pin], self._pins.pop(pin))
         arrived = {plain(frozenset(each.roots)): each.same_there for each in parcel.components}
         self._keep_sealed(staged)
-        self._with_names = {
-            root[2:]: self._classes.get(root[2:])
-            for key in (*arrived, *self._base)
-            for root in key
-            if root[0] == "c" and len(key) > 1
-        }
+        self._with_names = self._classes_beside_names((*arrived, *self._base))
         staged.values.clear()
         staged.contents.clear()
         staged.counterparts.clear()

@@ -152,7 +152,7 @@ def _left_out(size_of: Any, usual: ways.Reduce | None, *, is_frame: bool) -> way
 
 
 def told_of(obj: Any, *, is_frame: bool) -> dict[str, Any]:
-    """Return what is told of an array or a frame without its values."""
+    """Return the attributes of an array or a frame that are known where its values are not."""
     found = {name: getattr(obj, name, None) for name in _TOLD}
     told = {name: value for name, value in found.items() if value is not None}
     if is_frame and getattr(getattr(obj, "columns", None), "nbytes", 0) < SMALL:

@@ -144,8 +144,7 @@ def _set_hooks(tensor: torch.Tensor, name: str, hooks: Any) -> None:
 
 def set_grad(tensor: torch.Tensor, grad: torch.Tensor | None) -> None:
     """Give a leaf its gradient, also one that an assignment refuses and a backward left there."""
-    is_strided = tensor.layout is torch.strided and not tensor.is_nested
-    if grad is None or is_strided or (grad.layout is tensor.layout and not tensor.is_nested):
+    if grad is None or (not tensor.is_nested and tensor.layout in (torch.strided, grad.layout)):
         tensor.grad = grad
         return
     tensor.grad = None

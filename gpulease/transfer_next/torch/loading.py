@@ -181,7 +181,7 @@ def sparse(layout: Any, parts: list[Any], size: Any, coalesced: bool | None,
     return made.requires_grad_(requires_grad)
 
 
-def fill_sparse(made: torch.Tensor, grad: torch.Tensor | None) -> None:
+def fill_grad(made: torch.Tensor, grad: torch.Tensor | None) -> None:
     """Give a new sparse tensor its gradient."""
     set_grad(made, grad)
 

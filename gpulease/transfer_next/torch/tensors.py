@@ -102,7 +102,7 @@ def _reduce_other(pickler: Any, tensor: torch.Tensor) -> Any:
     faces = [own.place(part) for part in parts]
     coalesced = tensor.is_coalesced() if tensor.layout is torch.sparse_coo else None
     args = (tensor.layout, faces, tuple(tensor.size()), coalesced, tensor.requires_grad)
-    return loading.sparse, args, tensor.grad, None, None, loading.fill_sparse
+    return loading.sparse, args, tensor.grad, None, None, loading.fill_grad
 
 
 def _reduce_nested(pickler: Any, tensor: torch.Tensor) -> Any:
@@ -117,7 +117,7 @@ def _reduce_nested(pickler: Any, tensor: torch.Tensor) -> Any:
         raise RefusedError("a nested tensor without parts, which torch does not load", tensor)
     rows = [table.tolist() for table in tables]
     args = (memory.of(pickler).place(kind.values()), rows, tensor.requires_grad)
-    return loading.nested, args, tensor.grad, None, None, loading.fill_sparse
+    return loading.nested, args, tensor.grad, None, None, loading.fill_grad
 
 
 def _reduce_quantized(tensor: torch.Tensor) -> Any:

@@ -4,16 +4,18 @@ import { _, _n, locale } from "./texts.js";
 /** A figure and its unit stay on one line. */
 const unbroken = (text) => text.replaceAll(" ", "\u00a0");
 
-/** "45 s", "2 min 5 s", "1 h 20 min"; seconds in. */
-export function duration(seconds) {
+function inUnits(seconds) {
   const whole = Math.max(0, Math.round(seconds));
-  if (whole < 60) return unbroken(`${whole} s`);
+  if (whole < 60) return `${whole} s`;
   const minutes = Math.floor(whole / 60);
-  if (minutes < 10) return unbroken(whole % 60 ? `${minutes} min ${whole % 60} s` : `${minutes} min`);
-  if (minutes < 60) return unbroken(`${minutes} min`);
+  if (minutes < 10) return whole % 60 ? `${minutes} min ${whole % 60} s` : `${minutes} min`;
+  if (minutes < 60) return `${minutes} min`;
   const hours = Math.floor(minutes / 60);
-  return unbroken(minutes % 60 ? `${hours} h ${minutes % 60} min` : `${hours} h`);
+  return minutes % 60 ? `${hours} h ${minutes % 60} min` : `${hours} h`;
 }
+
+/** "45 s", "2 min 5 s", "1 h 20 min"; seconds in. */
+export const duration = (seconds) => unbroken(inUnits(seconds));
 
 /** "1:05", "1:02:05": a countdown, whose digits keep their place. */
 export function clock(seconds) {
