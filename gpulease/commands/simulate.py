@@ -273,7 +273,7 @@ def _recorded_site(database: str | None) -> tuple[PolicyDocument, tuple[Device, 
     """Return what was last decided from: the policy in force and the GPUs."""
     from gpulease.commands.database import address_of
     from gpulease.policy import document
-    from gpulease.simulate.codec import devices_from_json
+    from gpulease.simulate.trace import devices_from_json
     from gpulease.store import read_last_site
 
     site = read_last_site(address_of(database))

@@ -26,10 +26,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from math import inf, isfinite
-from typing import TextIO
+from typing import Any, Final, TextIO
+
+from pydantic import TypeAdapter
 
 from gpulease.errors import GPULeaseError
 from gpulease.policy.calendar.reservation import Reservation
+from gpulease.policy.model import Device
 
 #: Where a trace of plain seconds begins: a Monday.
 MONDAY = datetime(2026, 3, 2, tzinfo=UTC)
@@ -83,6 +86,25 @@ class Trace:
     length: float
     sessions: tuple[Session, ...]
     reservations: tuple[Reservation, ...] = field(default=())
+
+
+#: As JSON values, which are handed to a process of its own.
+TRACE: Final = TypeAdapter(Trace)
+_DEVICES: Final = TypeAdapter(tuple[Device, ...])
+#: What a replay needs of a device.
+_OF_DEVICE: Final = {"uuid", "pool", "node", "serves", "card", "card_parts"}
+
+
+def devices_to_json(devices: tuple[Device, ...]) -> list[dict[str, Any]]:
+    """Return devices as JSON values: what a replay needs of them."""
+    found: list[dict[str, Any]]
+    found = _DEVICES.dump_python(devices, mode="json", include={"__all__": _OF_DEVICE})
+    return found
+
+
+def devices_from_json(record: list[dict[str, Any]]) -> tuple[Device, ...]:
+    """Return the devices of what ``devices_to_json`` gave."""
+    return _DEVICES.validate_python(record)
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,8 @@ from typing import Any, Final
 from gpulease.policy import document
 from gpulease.policy.document import edit
 from gpulease.policy.model import Device, PolicyDocument
-from gpulease.simulate import codec
 from gpulease.simulate.assumptions import Assumptions
-from gpulease.simulate.trace import Trace
+from gpulease.simulate.trace import TRACE, Trace, devices_from_json
 from gpulease.simulate.world import replay
 from gpulease.texts import Text
 
@@ -186,8 +185,8 @@ def main() -> None:
     """Answer the one question that stands on the standard input."""
     asked = json.load(sys.stdin)
     policies = {name: document.parse(asked[name], 0) for name in (NOW, THEN)}
-    devices = codec.devices_from_json(asked["devices"])
-    trace = codec.trace_from_json(asked["trace"])
+    devices = devices_from_json(asked["devices"])
+    trace = TRACE.validate_python(asked["trace"])
     tried = replays(trace, policies, devices), trade_offs(trace, asked[NOW], devices)
     for each in chain.from_iterable(tried):
         sys.stdout.write(f"{json.dumps(each)}\n")

@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Final
 
 import sqlalchemy as sa
+from pydantic import TypeAdapter
 from sqlalchemy.orm import Session
 
 from gpulease.errors import GPULeaseError
-from gpulease.policy.calendar import reservation
 from gpulease.policy.calendar.reservation import Reservation
 from gpulease.store.models import ReservationEventRow, ReservationRow
+
+#: Members that this version lacks are left out, new ones get defaults.
+_RESERVATION: Final = TypeAdapter(Reservation)
 
 
 @dataclass(frozen=True)
@@ -29,7 +33,7 @@ class ReservationEvent:
 def read(session: Session) -> list[Reservation]:
     """Return every reservation, cancelled ones too, oldest first."""
     query = sa.select(ReservationRow.record).order_by(ReservationRow.created, ReservationRow.id)
-    return [reservation.from_json(record) for record in session.scalars(query)]
+    return [_RESERVATION.validate_python(record) for record in session.scalars(query)]
 
 
 def save(session: Session, before: Reservation | None, after: Reservation) -> None:
@@ -45,7 +49,8 @@ def save(session: Session, before: Reservation | None, after: Reservation) -> No
         row = ReservationRow(id=after.id, created=after.created)
         session.add(row)
     row.version, row.group_name, row.name = after.version, after.group, after.name
-    row.cancelled, row.record = after.cancelled, reservation.to_json(after)
+    row.cancelled = after.cancelled
+    row.record = _RESERVATION.dump_python(after, mode="json")
     session.flush()
 
 

@@ -8,7 +8,7 @@ import threading
 import zoneinfo
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from typing import Any
 
@@ -20,7 +20,7 @@ from gpulease.errors import GPULeaseError
 from gpulease.policy import forms
 from gpulease.policy.calendar import occurrences
 from gpulease.policy.calendar.ics_read import MAX_TEXT
-from gpulease.policy.calendar.occurrences import Calendar, Expanded
+from gpulease.policy.calendar.occurrences import Calendar, Changed, Closure, Expanded
 from gpulease.service.reservations import expansion
 from gpulease.service.routes import OPERATIONS
 from gpulease.service.schemas.bodies import UsageQuery
@@ -176,6 +176,31 @@ async def test_a_batch_of_repetitions_is_bounded_as_one_and_names_the_one_that_n
     assert len(first.occurrences) == 3
     assert str(last) == str(expansion._too_long())
     workers.close()
+
+
+async def test_a_process_expands_a_calendar_as_this_one_would() -> None:
+    start, week = datetime(2026, 3, 2, 14), timedelta(weeks=1)
+    calendar = Calendar(
+        start,
+        start + timedelta(hours=2),
+        "Europe/Berlin",
+        "FREQ=WEEKLY;COUNT=6",
+        also=(start + timedelta(days=2),),
+        without=(start + week, start + timedelta(days=1)),  # the second names no session
+        changed=(
+            Changed(start + 2 * week),
+            Changed(start + 3 * week, start + 3.5 * week, start + 3.6 * week),
+        ),
+    )
+    closed = Closure(date(2026, 3, 30), date(2026, 3, 31), "Spring")
+    wanted = expansion.Wanted(calendar, (closed,), *[datetime(2026, 1, 1, tzinfo=UTC)] * 2)
+    workers = Workers()
+    (found,) = await expansion.expanded(workers, "prof", [wanted])
+    workers.close()
+    here = occurrences.expand(calendar, (closed,), made=wanted.made, now=wanted.now)
+    assert found == here
+    assert here.skipped
+    assert here.missed
 
 
 async def test_what_is_refused_has_read_nothing_of_the_store(

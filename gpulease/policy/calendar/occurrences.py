@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from difflib import get_close_matches
 from itertools import chain, pairwise, takewhile
-from typing import TYPE_CHECKING, Annotated, ClassVar, Final
+from typing import TYPE_CHECKING, Annotated, ClassVar, Final, NamedTuple
 from zoneinfo import ZoneInfo
 
 from gpulease.errors import GPULeaseError
@@ -258,8 +258,7 @@ def _bad_rule(part: str) -> GPULeaseError:
 _EVER: Final = datetime(1900, 1, 1, tzinfo=UTC)
 
 
-@dataclass(frozen=True)
-class Changed:
+class Changed(NamedTuple):
     """One occurrence that is not as the rule has it (RFC 5545's RECURRENCE-ID).
 
     ``original`` is the wall clock time at which the rule begins it; without ``start`` and ``end``
@@ -298,8 +297,7 @@ class Closure(Section):
     title: Annotated[Line, Said("What people read; its name if empty.")] = ""
 
 
-@dataclass(frozen=True)
-class Occurrence:
+class Occurrence(NamedTuple):
     """One window: its wall clock time by the rule, and the instants (UTC) of its two ends."""
 
     original: datetime

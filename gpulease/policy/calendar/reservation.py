@@ -1,18 +1,17 @@
-"""The nouns of reservations, as frozen dataclasses, and as JSON values.
+"""The nouns of reservations, as frozen dataclasses; instants are UTC, durations seconds.
 
-Instants are UTC, durations seconds.  The JSON is what the store keeps and what is handed to a
-process.
+The store keeps ``Reservation`` as JSON values: a member that is added here needs a default.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
-from datetime import date, datetime, timedelta
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from functools import cached_property
-from typing import Annotated, Any
+from typing import Annotated
 
-from gpulease.policy.calendar.occurrences import Calendar, Changed, Closure, Expanded, Occurrence
+from gpulease.policy.calendar.occurrences import Calendar, Closure, Occurrence
 from gpulease.policy.forms import (
     As,
     Image,
@@ -237,126 +236,3 @@ def windows_of(reservation: Reservation, terms: ReservationTerms, pool: str = ""
         Window(reservation, each.original, each.start, each.end, lead, grace, pool)
         for each in reservation.occurrences
     ]
-
-
-_TUPLES = ("named", "managers", "contact")
-
-
-def calendar_to_json(calendar: Calendar) -> dict[str, Any]:
-    """Return a calendar as JSON values."""
-    return {
-        "start": calendar.start.isoformat(),
-        "end": calendar.end.isoformat(),
-        "zone": calendar.zone,
-        "repeat": calendar.repeat,
-        "also": [at.isoformat() for at in calendar.also],
-        "without": [at.isoformat() for at in calendar.without],
-        "changed": [
-            [each.original.isoformat(), _iso(each.start), _iso(each.end)]
-            for each in calendar.changed
-        ],
-    }
-
-
-def calendar_from_json(record: Mapping[str, Any]) -> Calendar:
-    """Return the calendar of what ``calendar_to_json`` gave."""
-    return Calendar(
-        start=datetime.fromisoformat(record["start"]),
-        end=datetime.fromisoformat(record["end"]),
-        zone=record["zone"],
-        repeat=record["repeat"],
-        also=tuple(datetime.fromisoformat(at) for at in record["also"]),
-        without=tuple(datetime.fromisoformat(at) for at in record["without"]),
-        changed=tuple(
-            Changed(datetime.fromisoformat(original), _at(start), _at(end))
-            for original, start, end in record["changed"]
-        ),
-    )
-
-
-def closures_to_json(closures: tuple[Closure, ...]) -> list[list[str]]:
-    """Return closures as JSON values."""
-    return [[each.first.isoformat(), each.last.isoformat(), each.title] for each in closures]
-
-
-def closures_from_json(record: list[list[str]]) -> tuple[Closure, ...]:
-    """Return the closures of what ``closures_to_json`` gave."""
-    return tuple(
-        Closure(date.fromisoformat(first), date.fromisoformat(last), title)
-        for first, last, title in record
-    )
-
-
-def expanded_to_json(found: Expanded) -> dict[str, Any]:
-    """Return occurrences as JSON values."""
-    return {
-        "occurrences": _occurrences(found.occurrences),
-        "skipped": _closed(found.skipped),
-        "cut": found.cut,
-        "missed": [at.isoformat() for at in found.missed],
-    }
-
-
-def expanded_from_json(record: Mapping[str, Any]) -> Expanded:
-    """Return the occurrences of what ``expanded_to_json`` gave."""
-    return Expanded(
-        _read_occurrences(record["occurrences"]),
-        _read_closed(record["skipped"]),
-        record["cut"],
-        tuple(map(datetime.fromisoformat, record["missed"])),
-    )
-
-
-def to_json(reservation: Reservation) -> dict[str, Any]:
-    """Return a reservation as JSON values."""
-    plain = {field.name: getattr(reservation, field.name) for field in fields(reservation)}
-    return plain | {
-        "calendar": calendar_to_json(reservation.calendar),
-        "created": reservation.created.isoformat(),
-        "occurrences": _occurrences(reservation.occurrences),
-        "closed": _closed(reservation.closed),
-        "extra_time": [list(pair) for pair in reservation.extra_time],
-        **{name: list(getattr(reservation, name)) for name in _TUPLES},
-    }
-
-
-def from_json(record: Mapping[str, Any]) -> Reservation:
-    """Return a reservation; members that this version lacks are left out, new ones get defaults."""
-    known = {field.name for field in fields(Reservation)}
-    plain = {name: value for name, value in record.items() if name in known}
-    return Reservation(
-        **plain
-        | {
-            "calendar": calendar_from_json(record["calendar"]),
-            "created": datetime.fromisoformat(record["created"]),
-            "occurrences": _read_occurrences(record["occurrences"]),
-            "closed": _read_closed(record.get("closed", [])),
-            "extra_time": tuple((user, more) for user, more in record["extra_time"]),
-            **{name: tuple(record.get(name, ())) for name in _TUPLES},
-        }
-    )
-
-
-def _occurrences(found: tuple[Occurrence, ...]) -> list[list[str]]:
-    return [[e.original.isoformat(), e.start.isoformat(), e.end.isoformat()] for e in found]
-
-
-def _read_occurrences(record: list[list[str]]) -> tuple[Occurrence, ...]:
-    read = datetime.fromisoformat
-    return tuple(Occurrence(read(original), read(a), read(b)) for original, a, b in record)
-
-
-def _closed(found: tuple[tuple[datetime, str], ...]) -> list[list[str]]:
-    return [[at.isoformat(), why] for at, why in found]
-
-
-def _read_closed(record: list[list[str]]) -> tuple[tuple[datetime, str], ...]:
-    return tuple((datetime.fromisoformat(at), why) for at, why in record)
-
-
-def _iso(at: datetime | None) -> str | None:
-    return at.isoformat() if at is not None else None
-
-
-def _at(text: str | None) -> datetime | None:
-    return datetime.fromisoformat(text) if text is not None else None

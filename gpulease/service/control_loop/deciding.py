@@ -41,7 +41,7 @@ from gpulease.service.metrics import Metrics
 from gpulease.service.schemas.bodies import PageQuery
 from gpulease.service.schemas.shapes import DecisionView, LeaseEvent
 from gpulease.service.supervisors.supervisor_connections import SupervisorConnections
-from gpulease.simulate.codec import devices_to_json
+from gpulease.simulate.trace import devices_to_json
 from gpulease.store import Change, PlanRecord, TransitionRecord, pack_plan, read_last_plan
 
 log = logging.getLogger(__name__)

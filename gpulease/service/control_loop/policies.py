@@ -24,7 +24,8 @@ from gpulease.policy.model import Device, GPUClass, PolicyDocument, TimeOuts
 from gpulease.service.control_loop.ledger import Ledger
 from gpulease.service.schemas.shapes import Finding, PolicyAbout, PolicyView
 from gpulease.service.workers import Workers
-from gpulease.simulate import codec, history, whatif
+from gpulease.simulate import history, whatif
+from gpulease.simulate.trace import TRACE, devices_to_json
 from gpulease.store import PolicyVersion
 from gpulease.store.usage import Past
 
@@ -429,8 +430,8 @@ class WhatIf:
         return {
             whatif.NOW: document.dump(self._policies.current),
             whatif.THEN: text,
-            "devices": codec.devices_to_json(self._devices()),
-            "trace": codec.trace_to_json(made.trace),
+            "devices": devices_to_json(self._devices()),
+            "trace": TRACE.dump_python(made.trace, mode="json"),
             "requests": made.requests,
             "left_out": made.left_out,
         }

@@ -10,14 +10,20 @@ import contextlib
 import json
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
-from datetime import datetime
+from dataclasses import asdict, dataclass, fields, is_dataclass
+from datetime import date, datetime
 from typing import Any, Final
 
 from gpulease.errors import GPULeaseError
-from gpulease.policy.calendar import reservation
 from gpulease.policy.calendar.ics_read import Read, from_ics, refuse_large
-from gpulease.policy.calendar.occurrences import Calendar, Closure, Expanded, expand
+from gpulease.policy.calendar.occurrences import (
+    Calendar,
+    Changed,
+    Closure,
+    Expanded,
+    Occurrence,
+    expand,
+)
 from gpulease.service.workers import Workers
 
 _MODULE: Final = "gpulease.service.reservations.expansion"
@@ -47,11 +53,11 @@ async def expanded(
     """
     if not any(each.calendar.repeat for each in every):
         return list(map(_expanded, every))
-    asked = {"expand": [_to_json(each) for each in every]}
+    asked = {"expand": _plain(tuple(every))}
     found = [
         GPULeaseError.from_problem(each["problem"])
         if "problem" in each
-        else reservation.expanded_from_json(each)
+        else _expanded_of(*each["found"])
         for each in await workers.process(whose, _MODULE, asked, limit=limit)
     ]
     return found + [_too_long() for _ in every[len(found) :]]
@@ -94,32 +100,47 @@ def _too_long() -> GPULeaseError:
     )
 
 
-def _to_json(wanted: Wanted) -> dict[str, Any]:
-    return {
-        "calendar": reservation.calendar_to_json(wanted.calendar),
-        "closures": reservation.closures_to_json(wanted.closures),
-        "made": wanted.made.isoformat(),
-        "now": wanted.now.isoformat(),
-    }
+# By hand: pydantic takes longer to load than all that this process does else.
 
 
-def _from_json(record: dict[str, Any]) -> Wanted:
+def _plain(value: Any) -> Any:
+    """Return times as ISO texts, tuples as lists, and dataclasses as lists of their members."""
+    if isinstance(value, date):
+        return value.isoformat()
+    if is_dataclass(value):
+        value = tuple(getattr(value, each.name) for each in fields(value))
+    return list(map(_plain, value)) if isinstance(value, tuple) else value
+
+
+def _wanted_of(record: Sequence[Any]) -> Wanted:
+    (start, end, zone, repeat, also, without, changed), closures, made, now = record
+    exceptions = (Changed(*(each and _at(each) for each in one)) for one in changed)
+    closed = (Closure(_day(first), _day(last), title) for first, last, title in closures)
     return Wanted(
-        reservation.calendar_from_json(record["calendar"]),
-        reservation.closures_from_json(record["closures"]),
-        datetime.fromisoformat(record["made"]),
-        datetime.fromisoformat(record["now"]),
+        Calendar(_at(start), _at(end), zone, repeat, _all(also), _all(without), tuple(exceptions)),
+        tuple(closed),
+        _at(made),
+        _at(now),
     )
 
 
+def _expanded_of(occurrences: Any, skipped: Any, cut: bool, missed: Any) -> Expanded:
+    found = tuple(Occurrence(*_all(each)) for each in occurrences)
+    return Expanded(found, tuple((_at(at), why) for at, why in skipped), cut, _all(missed))
+
+
+_at = datetime.fromisoformat
+_day = date.fromisoformat
+
+
+def _all(texts: Iterable[str]) -> tuple[datetime, ...]:
+    return tuple(map(_at, texts))
+
+
 def _answers(asked: dict[str, Any]) -> Iterable[dict[str, Any]]:
-    for each in asked.get("expand", ()):
-        found = _expanded(_from_json(each))
-        yield (
-            _problem(found)
-            if isinstance(found, GPULeaseError)
-            else reservation.expanded_to_json(found)
-        )
+    for each in map(_wanted_of, asked.get("expand", ())):
+        found = _expanded(each)
+        yield (_problem(found) if isinstance(found, GPULeaseError) else {"found": _plain(found)})
     if read := asked.get("read"):
         try:
             now = datetime.fromisoformat(read["now"])

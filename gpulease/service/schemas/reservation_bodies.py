@@ -312,7 +312,7 @@ def _followed(before: Calendar, after: Calendar) -> Calendar:
     def with_its_date(one: Changed) -> Changed:
         at = follow(one.original)
         if one.start != one.original or one.end is None:  # cancelled, or at a time of its own
-            return replace(one, original=at)
+            return one._replace(original=at)
         return Changed(at, at, at + (one.end - one.start))
 
     return replace(

@@ -52,7 +52,7 @@ def test_a_window_that_was_ended_early_has_ended():
     before = lab()
     first = before.occurrences[0]
     now = first.start + timedelta(minutes=30)
-    ended = replace(before, occurrences=(replace(first, end=now), *before.occurrences[1:]))
+    ended = replace(before, occurrences=(first._replace(end=now), *before.occurrences[1:]))
     assert changes_of(before, ended, now) == (
         "the session of Wed 04 Mar has ended, it was Wed 04 Mar 2026 14:00 to 16:00 (Europe/Berlin)"
     )
