@@ -23,6 +23,7 @@ METHODS = [
     ("service/pages/static/lib/**", "ignore"),
     ("service/pages/static/**.js", "javascript"),
     ("service/pages/templates/**.html", "jinja2"),
+    ("sizes.py", "python"),
     ("policy/**.py", "python"),
     ("runs/**.py", "python"),
     ("simulate/**.py", "python"),

@@ -8,8 +8,8 @@ import os
 from pathlib import Path
 
 from gpulease.errors import GPULeaseError
-from gpulease.policy.units import say_count
 from gpulease.private_files import UMASK
+from gpulease.sizes import say_count
 from gpulease.terminal import say
 
 #: Where the address comes from when no option says it: an address may hold a password.

@@ -18,7 +18,7 @@ from gpulease.client import ServiceClient
 from gpulease.commands.service_client import client_of
 from gpulease.errors import GPULeaseError
 from gpulease.policy.calendar.ics_read import from_ics
-from gpulease.policy.units import say_count
+from gpulease.sizes import say_count
 from gpulease.terminal import say
 
 

@@ -15,8 +15,8 @@ from urllib.parse import quote
 from gpulease.client import ServiceClient
 from gpulease.commands.service_client import client_of
 from gpulease.errors import GPULeaseError
-from gpulease.policy.units import parse_duration
 from gpulease.runs import submission
+from gpulease.sizes import parse_duration
 from gpulease.terminal import say, table
 
 _COLUMNS = ("ID", "ARRAY", "NOTEBOOK", "STATE", "CELLS", "SINCE", "")

@@ -12,14 +12,14 @@ from datetime import datetime
 from difflib import get_close_matches
 
 from gpulease.errors import GPULeaseError
-from gpulease.policy import budgets, capacity, fitting, gpu_fractions, lifecycle, limits, queue
+from gpulease.policy import budgets, capacity, fitting, lifecycle, limits, queue
 from gpulease.policy.fitting import room, suits
-from gpulease.policy.gpu_fractions import Ask
 from gpulease.policy.model import EndReason, GPUClass, Lease, LeaseState, Snapshot
 from gpulease.policy.pods import QueueEngine
 from gpulease.policy.projects import Project
+from gpulease.policy.queue import Ask
 from gpulease.policy.reservations.seats import in_hold
-from gpulease.policy.units import format_size, say_count
+from gpulease.sizes import format_size, say_count
 from gpulease.texts import Text, counted
 
 __all__ = ["REVOCABLE", "Answer", "Ask", "answer", "budget_for", "charged_to", "check"]
@@ -50,7 +50,7 @@ def answer(ask: Ask, snapshot: Snapshot, lease_id: str, ticket: tuple[datetime, 
             ``too_many_waiting``.
     """
     gpu_class = _checked(ask, snapshot)
-    ask = gpu_fractions.in_parts(ask, gpu_class)
+    ask = queue.in_parts(ask, gpu_class)
     project = charged_to(ask, gpu_class, snapshot)
     theirs = queue.by_person(snapshot).get(ask.user, ())
     mine = sorted([lease for lease in theirs if lease.server == ask.server], key=queue.order)
@@ -77,7 +77,7 @@ def check(ask: Ask, snapshot: Snapshot) -> None:
             ``bad_nodes``, ``bad_duration``, ``bad_needs``.
     """
     gpu_class = _checked(ask, snapshot)
-    ask = gpu_fractions.in_parts(ask, gpu_class)
+    ask = queue.in_parts(ask, gpu_class)
     project = charged_to(ask, gpu_class, snapshot)
     request = _new(ask, gpu_class, project, "", (snapshot.now, 0), now=snapshot.now)
     limits.check_ever(request, snapshot.policy)
@@ -178,7 +178,7 @@ def _checked(ask: Ask, snapshot: Snapshot) -> GPUClass:
             numbers={"classes": names},
             status=422,
         )
-    ask = gpu_fractions.in_parts(ask, gpu_class)
+    ask = queue.in_parts(ask, gpu_class)
     if not 1 <= ask.count <= gpu_class.most:
         raise _bad_count(ask.count, gpu_class, gpu_class.most, "a request may have")
     if ask.min_count is not None:
@@ -189,7 +189,7 @@ def _checked(ask: Ask, snapshot: Snapshot) -> GPUClass:
     there = max(capacity.most_devices(snapshot, pool, sizes[pool]) for pool in pools)
     if snapshot.capacity_known and there < ask.count:
         if gpu_class.parts:
-            raise gpu_fractions.no_card(gpu_class)
+            raise queue.no_card(gpu_class)
         raise _bad_count(ask.count, gpu_class, there, "there are")
     if ask.nodes > 1:
         _check_nodes(ask, gpu_class, snapshot)
@@ -305,7 +305,7 @@ def _bad_count(count: int, gpu_class: GPUClass, most: int, what: str) -> GPULeas
 def _other_lease(lease: Lease, gpu_class: GPUClass) -> GPULeaseError:
     return GPULeaseError(
         "other_lease",
-        f"This server already has a lease or request for {gpu_fractions.amount(lease)}.",
+        f"This server already has a lease or request for {queue.amount(lease)}.",
         next_step=f"Return it first (%gpu return), then ask for {gpu_class.name!r} again.",
         numbers={"lease": lease.id},
         status=409,

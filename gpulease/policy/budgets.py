@@ -13,8 +13,7 @@ from datetime import datetime, timedelta
 
 from gpulease.policy import queue
 from gpulease.policy.lifecycle import time_outs_of
-from gpulease.policy.memo import once
-from gpulease.policy.model import Lease, LeaseState, Snapshot
+from gpulease.policy.model import Lease, LeaseState, Snapshot, once
 from gpulease.policy.projects import AtZero, Budget, Projects
 
 _HOUR = 3600.0

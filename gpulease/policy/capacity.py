@@ -17,8 +17,15 @@ from gpulease.policy.calendar.occurrences import wall_clock
 from gpulease.policy.catalog import Warm
 from gpulease.policy.fitting import suits
 from gpulease.policy.limits import QUOTA
-from gpulease.policy.memo import once, once_for_devices
-from gpulease.policy.model import Device, Lease, LeaseState, PolicyDocument, Snapshot
+from gpulease.policy.model import (
+    Device,
+    Lease,
+    LeaseState,
+    PolicyDocument,
+    Snapshot,
+    once,
+    once_for_devices,
+)
 from gpulease.policy.queue import holding
 
 

@@ -257,6 +257,11 @@ class GPUClass(Section):
         return self.memory * count // (self.parts or 1)
 
 
+def percent(count: int, card_parts: int) -> int:
+    """Return how much of a card so many of its parts are, in whole percent."""
+    return round(100 * count / card_parts)
+
+
 @dataclass(frozen=True)
 class Device:
     """One device as capacity: what the provider shows now.

@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from gpulease.policy.calendar.occurrences import Closure
 from gpulease.policy.calendar.reservation import GroupTerms, ReservationTerms
+from gpulease.policy.catalog import percent
 from gpulease.policy.explanation.reasons import WAITING
-from gpulease.policy.gpu_fractions import percent
 from gpulease.policy.model import (
     End,
     GPUClass,
@@ -31,7 +31,7 @@ from gpulease.policy.planner import plan
 from gpulease.policy.projects import AtZero, Budget, Project
 from gpulease.policy.queue import waiting
 from gpulease.policy.reclaim.reclaim_candidates import why_idle
-from gpulease.policy.units import at_midnight, say_day, say_duration
+from gpulease.sizes import at_midnight, say_day, say_duration
 from gpulease.texts import Text, counted
 
 #: Names of people in one sentence; more are counted.

@@ -22,8 +22,7 @@ from math import log
 
 from gpulease.policy import budgets, capacity, limits, queue
 from gpulease.policy.lifecycle import time_outs_of
-from gpulease.policy.memo import once
-from gpulease.policy.model import EndReason, Lease, LeaseState, Snapshot
+from gpulease.policy.model import EndReason, Lease, LeaseState, Snapshot, once
 from gpulease.policy.queue import stands_back
 from gpulease.policy.reservations.seats import in_hold, required, seating
 from gpulease.policy.shares import Node, Tree

@@ -20,7 +20,7 @@ from functools import lru_cache
 from itertools import islice
 
 from gpulease.policy.model import Device, Lease
-from gpulease.policy.units import format_size, parse_size
+from gpulease.sizes import format_size, parse_size
 
 
 @dataclass(frozen=True)

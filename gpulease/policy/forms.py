@@ -15,7 +15,7 @@ from functools import cache
 from typing import Annotated, Any, ClassVar, Final
 from zoneinfo import available_timezones
 
-from gpulease.policy.units import format_duration, format_size, parse_duration, parse_size
+from gpulease.sizes import format_duration, format_size, parse_duration, parse_size
 from gpulease.texts import Text
 
 #: No number and no size above these means anything, and sums of larger ones overflow.

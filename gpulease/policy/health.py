@@ -36,7 +36,7 @@ from gpulease.policy.model import (
     Snapshot,
 )
 from gpulease.policy.queue import holding
-from gpulease.policy.units import say_count
+from gpulease.sizes import say_count
 
 
 def bindings(snapshot: Snapshot) -> dict[str, tuple[str, ...]]:

@@ -28,7 +28,7 @@ from gpulease.policy.forms import (
     text,
     whole,
 )
-from gpulease.policy.units import format_size, parse_size
+from gpulease.sizes import format_size, parse_size
 from gpulease.texts import Said, Text
 
 #: A small mapping, in the order of the document, that can be compared and hashed.

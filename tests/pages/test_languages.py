@@ -17,10 +17,10 @@ import gpulease.lab
 from gpulease.errors import GPULeaseError
 from gpulease.policy import document
 from gpulease.policy.explanation.explain import explain
-from gpulease.policy.units import say_day
 from gpulease.service import languages
 from gpulease.service.languages import COOKIE, LANGUAGES, answer_in, language_of, problem_in, script
 from gpulease.service.pages.frames import STATIC
+from gpulease.sizes import say_day
 from gpulease.texts import Text, counted, joined
 from tests.pages.stage import Stage
 from tests.policy.build import policy

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from gpulease.policy import document
 from gpulease.policy.document import dump, form, parse
 from gpulease.policy.document.edit import differences, with_drained, with_paused, with_time_outs
-from gpulease.policy.units import format_duration
+from gpulease.sizes import format_duration
 
 HEAD = "# ours\npools: {a: {}}\nclasses:\n  g: {pool: a}  # the only one\n"
 TEXTS = [

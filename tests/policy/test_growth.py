@@ -14,8 +14,7 @@ import pytest
 from gpulease.policy.admission_check import Ask, answer
 from gpulease.policy.explanation import forecast
 from gpulease.policy.explanation.decision import decisions
-from gpulease.policy.memo import once_for_devices
-from gpulease.policy.model import Device, Snapshot
+from gpulease.policy.model import Device, Snapshot, once_for_devices
 from gpulease.policy.planner import plan
 from tests.policy.build import (
     OUTS,

@@ -34,7 +34,7 @@ def test_every_module_of_the_shared_demo_takes_it() -> None:
 
 
 def test_an_other_module_is_a_unit_and_a_test_with_its_own_demo_too() -> None:
-    assert unit_of("tests/policy/test_units.py::test_one") == "tests/policy/test_units.py"
+    assert unit_of("tests/policy/test_quarantine.py::test_one") == "tests/policy/test_quarantine.py"
     ending = "tests/end_to_end/test_ending.py::test_nothing_is_left[SIGTERM]"
     assert unit_of(ending) == ending
-    assert turn_of(ending) < turn_of("tests/policy/test_units.py::test_one")
+    assert turn_of(ending) < turn_of("tests/policy/test_quarantine.py::test_one")

@@ -29,7 +29,7 @@ from gpulease.policy.calendar.occurrences import (
     wall_clock,
     zone_of,
 )
-from gpulease.policy.units import say_day
+from gpulease.sizes import say_day
 from gpulease.texts import Text, counted
 
 #: Characters of a calendar that is read, its events, and the reservations that it makes at most.

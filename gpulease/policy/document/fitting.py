@@ -23,7 +23,7 @@ from gpulease.policy.pods import (
 )
 from gpulease.policy.projects import Budget, Project, Projects
 from gpulease.policy.states import EvidenceLevel
-from gpulease.policy.units import format_duration
+from gpulease.sizes import format_duration
 from gpulease.texts import Text
 
 Problems = Iterator[Problem]

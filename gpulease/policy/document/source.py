@@ -16,7 +16,7 @@ import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from gpulease.policy.forms import ANY_DURATION, NOTHING, FormError, NoEntryError
-from gpulease.policy.units import format_duration
+from gpulease.sizes import format_duration
 from gpulease.texts import Text
 
 if TYPE_CHECKING:

@@ -13,12 +13,11 @@ from gpulease.policy.explanation import forecast
 from gpulease.policy.fairness import standing
 from gpulease.policy.health import observed_of
 from gpulease.policy.idleness import counted, idle_limit
-from gpulease.policy.memo import once
-from gpulease.policy.model import Action, Alert, Lease, LeaseState, Snapshot
+from gpulease.policy.model import Action, Alert, Lease, LeaseState, Snapshot, once
 from gpulease.policy.reservations.departures import OVER, departures
 from gpulease.policy.reservations.seats import time_outs_at
 from gpulease.policy.shares import Node
-from gpulease.policy.units import say_duration
+from gpulease.sizes import say_duration
 from gpulease.texts import instant
 
 #: An input in words, and its numbers (JSON values).

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
-from gpulease.policy import gpu_fractions
+from gpulease.policy import queue
 from gpulease.policy.catalog import Elastic
 from gpulease.policy.explanation import catalogue, reasons
 from gpulease.policy.explanation.catalogue import REFUSALS
@@ -26,7 +26,7 @@ from gpulease.policy.model import (
     Shape,
     TimeOuts,
 )
-from gpulease.policy.units import say_duration
+from gpulease.sizes import say_duration
 from gpulease.texts import Text, counted, instant, joined
 
 _GOES_ON: Final = (
@@ -144,8 +144,8 @@ def _less_than_asked(lease: Lease) -> list[Text]:
         found.append(Text("{asked} was full: you got {given}.", **classes))
     if lease.asked_count and lease.card_parts:
         shares = {
-            "share": gpu_fractions.share(lease),
-            "asked": gpu_fractions.share(lease, lease.asked_count),
+            "share": queue.share(lease),
+            "asked": queue.share(lease, lease.asked_count),
         }
         found.append(
             Text("You have {share}% of a card, of the {asked}% that you asked for.", **shares)
@@ -188,7 +188,7 @@ def of_wish(shape: Shape | None, lease: Lease, policy: PolicyDocument) -> str:
         return Text(
             "{share}% of a card ({class}) is free now: `%gpu upgrade`, or a click, takes this "
             "notebook there.",
-            **{"share": gpu_fractions.share(lease, shape.count), "class": shape.gpu_class},
+            **{"share": queue.share(lease, shape.count), "class": shape.gpu_class},
         )
     return Text(
         "{count} x {class} is free now: `%gpu upgrade`, or a click, takes this notebook there.",
@@ -224,8 +224,8 @@ def _numbers(lease: Lease, policy: PolicyDocument, outs: TimeOuts) -> dict[str, 
         "giving": len(lease.giving),
         "keeping": len(lease.devices) - len(lease.giving),
         "becoming": _becoming(lease, shape),
-        "share": gpu_fractions.share(lease),
-        "share_kept": gpu_fractions.share(lease, len(lease.devices) - len(lease.giving)),
+        "share": queue.share(lease),
+        "share_kept": queue.share(lease, len(lease.devices) - len(lease.giving)),
         "idle": say_duration(idle),
         "quiet": say_duration(outs.quiet),
         "busy_max": say_duration(outs.busy_max),
@@ -245,7 +245,7 @@ def _becoming(lease: Lease, shape: Shape | None) -> str:
     if shape is None:
         return ""
     if lease.card_parts:
-        return Text("{share}% of a card", share=gpu_fractions.share(lease, shape.count))
+        return Text("{share}% of a card", share=queue.share(lease, shape.count))
     return f"{shape.count} x {shape.gpu_class}"
 
 

@@ -22,8 +22,7 @@ from gpulease.policy.capacity import Growth
 from gpulease.policy.fairness import turns
 from gpulease.policy.health import observed_of
 from gpulease.policy.idleness import warned_at
-from gpulease.policy.memo import once
-from gpulease.policy.model import Lease, LeaseState, Snapshot
+from gpulease.policy.model import Lease, LeaseState, Snapshot, once
 from gpulease.policy.projects import AtZero
 from gpulease.policy.queue import stands_back
 from gpulease.policy.reservations.departures import departures

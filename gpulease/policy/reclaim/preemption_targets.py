@@ -32,7 +32,7 @@ from gpulease.policy.reclaim.reclaim_candidates import (
 )
 from gpulease.policy.remaining_capacity import Admission, Unmet
 from gpulease.policy.reservations.seats import claimable
-from gpulease.policy.units import say_count, say_duration
+from gpulease.sizes import say_count, say_duration
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from gpulease.policy.reservations.feasibility import (
     opened_by,
     steps_of,
 )
-from gpulease.policy.units import say_day, say_duration, say_moment
+from gpulease.sizes import say_day, say_duration, say_moment
 from gpulease.texts import Text, counted, joined
 
 #: Seconds of a reservation's own lead, where the site's is not longer: GPUs that are kept free

@@ -17,8 +17,7 @@ from gpulease.policy import budgets, queue
 from gpulease.policy.calendar.occurrences import wall_clock
 from gpulease.policy.calendar.reservation import Window
 from gpulease.policy.lifecycle import time_outs_of
-from gpulease.policy.memo import once
-from gpulease.policy.model import EndReason, Lease, LeaseState, Snapshot
+from gpulease.policy.model import EndReason, Lease, LeaseState, Snapshot, once
 from gpulease.policy.reservations.seats import (
     Seating,
     claimable,
@@ -31,7 +30,7 @@ from gpulease.policy.reservations.seats import (
     seating_at,
     window_of,
 )
-from gpulease.policy.units import say_moment
+from gpulease.sizes import say_moment
 from gpulease.texts import Text, counted, instant
 
 #: Reasons of leaving that this module gives; they are taken back with their cause.

@@ -16,7 +16,7 @@ from typing import Any
 from gpulease.policy.calendar.occurrences import closure_of, wall_clock, zone_of
 from gpulease.policy.calendar.reservation import Reservation, Window
 from gpulease.policy.model import PolicyDocument
-from gpulease.policy.units import say_moment
+from gpulease.sizes import say_moment
 from gpulease.texts import Text, counted, joined
 
 #: How far a window is moved when one is looked for that fits.

@@ -13,7 +13,7 @@ from gpulease.policy.calendar.reservation import Reservation, Window
 from gpulease.policy.model import Lease, PolicyDocument
 from gpulease.policy.reservations.booking import windows
 from gpulease.policy.reservations.feasibility import Offer, Pool, offer_for, seats_fit, steps_of
-from gpulease.policy.units import say_moment
+from gpulease.sizes import say_moment
 from gpulease.terminal import csv_text
 from gpulease.texts import Text, counted
 

@@ -19,8 +19,7 @@ from gpulease.policy.calendar.reservation import Window
 from gpulease.policy.capacity import promised_devices
 from gpulease.policy.fitting import suits
 from gpulease.policy.lifecycle import time_outs_of
-from gpulease.policy.memo import once
-from gpulease.policy.model import Lease, LeaseState, Snapshot, TimeOuts
+from gpulease.policy.model import Lease, LeaseState, Snapshot, TimeOuts, once
 from gpulease.policy.reservations.feasibility import shortened
 
 #: A time-out that never comes: no instant is worked out from it, and none is shown.

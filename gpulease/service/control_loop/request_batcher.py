@@ -15,8 +15,7 @@ from http import HTTPStatus
 
 from gpulease.errors import GPULeaseError
 from gpulease.policy import admission_check, queue
-from gpulease.policy.memo import keep
-from gpulease.policy.model import Lease, Snapshot
+from gpulease.policy.model import Lease, Snapshot, keep
 from gpulease.service.control_loop.ledger import Ledger, Ticket
 from gpulease.service.control_loop.reconcile import Reconciler
 from gpulease.store import Change, IdempotencyKey

@@ -13,7 +13,7 @@ from typing import Literal, NotRequired
 from typing_extensions import TypedDict  # pydantic takes no other one before Python 3.12
 
 from gpulease.policy import capacity, queue
-from gpulease.policy.gpu_fractions import percent
+from gpulease.policy.catalog import percent
 from gpulease.policy.model import Device, Lease, LeaseState, PolicyDocument, Snapshot, Verdict
 from gpulease.policy.remaining_capacity import holds
 from gpulease.policy.reservations.seats import in_hold, seating

@@ -12,12 +12,11 @@ from datetime import datetime, timedelta
 from math import floor
 
 from gpulease.errors import GPULeaseError
-from gpulease.policy import budgets, capacity, gpu_fractions, lifecycle
+from gpulease.policy import budgets, capacity, lifecycle, queue
 from gpulease.policy.capacity import Growth
+from gpulease.policy.catalog import percent
 from gpulease.policy.explanation.explain import beyond_share
 from gpulease.policy.fitting import suits
-from gpulease.policy.gpu_fractions import percent
-from gpulease.policy.memo import once_for_devices
 from gpulease.policy.model import (
     Device,
     EndReason,
@@ -28,6 +27,7 @@ from gpulease.policy.model import (
     Shape,
     Snapshot,
     TimeOuts,
+    once_for_devices,
 )
 from gpulease.policy.reservations import departures
 from gpulease.policy.reservations.departures import of_hours
@@ -84,9 +84,9 @@ def of_card(view: LeaseView, lease: Lease) -> LeaseView:
     if lease.card_parts:
         view["count"], view["min_count"], view["asked_count"] = 1, 0, 0
         asked, least = lease.asked_count, lease.min_count
-        view["percent"] = gpu_fractions.share(lease)
-        view["asked_percent"] = gpu_fractions.share(lease, asked) if asked else 0
-        view["least_percent"] = gpu_fractions.share(lease, least) if least else 0
+        view["percent"] = queue.share(lease)
+        view["asked_percent"] = queue.share(lease, asked) if asked else 0
+        view["least_percent"] = queue.share(lease, least) if least else 0
     return view
 
 
@@ -111,7 +111,7 @@ def upgrade_view(shape: Shape | None, lease: Lease, policy: PolicyDocument) -> U
     title = (gpu_class.title if gpu_class is not None else "") or shape.gpu_class
     found: UpgradeView = {"gpu_class": shape.gpu_class, "title": title, "count": shape.count}
     if lease.card_parts:
-        found["count"], found["percent"] = 1, gpu_fractions.share(lease, shape.count)
+        found["count"], found["percent"] = 1, queue.share(lease, shape.count)
     return found
 
 

@@ -18,10 +18,10 @@ from gpulease.policy.reservations import booking
 from gpulease.policy.reservations.feasibility import Pool
 from gpulease.policy.reservations.reports import Shortage, shortage
 from gpulease.policy.reservations.seats import effective
-from gpulease.policy.units import say_moment
 from gpulease.service.hubs.api import HubUnreachableError
 from gpulease.service.reservations.expansion import Wanted, expanded
 from gpulease.service.workers import Workers
+from gpulease.sizes import say_moment
 from gpulease.texts import Text
 
 log = logging.getLogger(__name__)

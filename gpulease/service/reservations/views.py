@@ -17,10 +17,10 @@ from gpulease.policy.reservations import booking
 from gpulease.policy.reservations.departures import first_gpus
 from gpulease.policy.reservations.reports import STEP, Shortage, sentence_of
 from gpulease.policy.reservations.seats import effective, in_hold, seating
-from gpulease.policy.units import say_moment
 from gpulease.service.hubs.auth import Asker
 from gpulease.service.schemas.reservation_bodies import ChangeBody, ReservationBody, body_of
 from gpulease.service.schemas.shapes import Problem
+from gpulease.sizes import say_moment
 from gpulease.texts import Text, counted, joined
 
 

@@ -27,9 +27,9 @@ from gpulease.policy.calendar.occurrences import (
 )
 from gpulease.policy.calendar.reservation import Reservation
 from gpulease.policy.projects import ADDRESS
-from gpulease.policy.units import parse_duration
 from gpulease.service.schemas.bodies import Body
 from gpulease.service.schemas.problems import form, problem_of, sentence
+from gpulease.sizes import parse_duration
 from gpulease.texts import Said, Text
 
 _ONE_LINE = Text("it must be one line")

@@ -19,8 +19,8 @@ from traitlets.config.loader import JSONFileConfigLoader, PyFileConfigLoader
 
 from gpulease.errors import GPULeaseError
 from gpulease.hub_names import SERVICE, is_hub_name
-from gpulease.policy.units import parse_size
 from gpulease.providers.kubernetes.api.client import may_meet
+from gpulease.sizes import parse_size
 
 
 def size_option(name: str, given: str) -> int:

@@ -10,13 +10,13 @@ from gpulease.errors import GPULeaseError
 from gpulease.policy import capacity as dividing
 from gpulease.policy.admission_check import answer, check
 from gpulease.policy.catalog import Elastic
-from gpulease.policy.gpu_fractions import Ask
 from gpulease.policy.lifecycle import apply
 from gpulease.policy.limits import Limits
 from gpulease.policy.model import Device, GPUClass, Pool, Start, Warn
 from gpulease.policy.planner import plan
 from gpulease.policy.pods import ClusterQueue, PodAsk, QueueEngine
 from gpulease.policy.projects import Share
+from gpulease.policy.queue import Ask
 from tests.policy.build import NOW, OUTS, busy, cards, idle, snapshot, warned
 from tests.policy.fairness.build import asks, holds, limited, project, shared
 

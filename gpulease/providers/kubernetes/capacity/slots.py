@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from gpulease import labels
-from gpulease.policy.gpu_fractions import percent
+from gpulease.policy.catalog import percent
 from gpulease.policy.model import Device, GPUClass
 from gpulease.policy.pods import AskKind, PodAsk, is_hami, of_card, resource_of, slot_units_of
 from gpulease.providers.kubernetes.api.client import Manifest

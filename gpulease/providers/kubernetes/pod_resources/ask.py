@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from gpulease.errors import GPULeaseError
-from gpulease.policy.gpu_fractions import percent
+from gpulease.policy.catalog import percent
 from gpulease.policy.model import GPUClass
 from gpulease.policy.pods import (
     AskKind,

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpulease.policy.units import (
+from gpulease.sizes import (
     format_duration,
     format_size,
     parse_duration,
