@@ -1,25 +1,36 @@
-"""What the application is made of, as the handlers find it.
+"""What the application is made of, as the handlers find it, and what needs all of its parts.
 
-Two sentences that need all parts stand here too: health, and what a supervisor's activity feeds.
+That is health, what a supervisor's activity feeds, and telling the readers of events and metrics of
+each change as it is recorded.  Old history leaves the store while the service serves, in small
+batches with pauses.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from gpulease import __version__
-from gpulease.policy.model import Lease
+from gpulease.errors import GPULeaseError
+from gpulease.policy import budgets
+from gpulease.policy.model import Lease, Snapshot
 from gpulease.protocol.reports import Activity
 from gpulease.providers.base import Provider
+from gpulease.service.control_loop.ledger import Ledger
+from gpulease.service.leases import views
+from gpulease.service.leases.views import newest
+from gpulease.service.reservations.commands import Reservations
+from gpulease.store import Ages, Change
 from gpulease.texts import Text
 
 if TYPE_CHECKING:
     from gpulease.service.agents import Agents
     from gpulease.service.control_loop.evidence import EvidenceCollector
     from gpulease.service.control_loop.incidents import Incidents
-    from gpulease.service.control_loop.ledger import Ledger
     from gpulease.service.control_loop.policies import Policies, WhatIf
     from gpulease.service.control_loop.reconcile import Reconciler
     from gpulease.service.hubs.hubs import Hubs
@@ -32,7 +43,6 @@ if TYPE_CHECKING:
     from gpulease.service.metrics import Metrics
     from gpulease.service.notices import Messages
     from gpulease.service.rate_limit import RateLimit
-    from gpulease.service.reservations.commands import Reservations
     from gpulease.service.reservations.watch import ReservationWatch
     from gpulease.service.runs.commands import Runs
     from gpulease.service.schemas.shapes import AlertView, HealthView
@@ -40,8 +50,16 @@ if TYPE_CHECKING:
     from gpulease.service.workers import Workers
 
 
+log = logging.getLogger(__name__)
+
+#: So many leases are told without a pause: a few milliseconds.
+_AT_ONCE = 200
 #: The reason of an alert about a device whose use cannot be measured: it works all the same.
 NOT_MEASURED: Final = "not_measured"
+#: Seconds between two looks for what is old.
+EVERY = 60.0
+#: Of the time, batches take this share at most while there is much to do: others write, too.
+_SHARE = 0.2
 
 
 @dataclass(frozen=True)
@@ -133,8 +151,120 @@ class Services:
             {"reason": reason, "lease": "", "sentence": sentence} for reason, sentence in said
         ]
 
+    def moved(self, changes: Sequence[Change], now: datetime) -> None:
+        """Log and count each recorded change, and tell the readers at once."""
+        self.usage.recorded(changes)
+        for change in changes:
+            self._note(change.before, change.after, now)
+        leases = [change.after for change in changes]
+        views = self.views.leases(leases, self.loop.shown())
+        for lease, view in zip(leases, views, strict=True):
+            self.events.publish(lease, view)
+
+    def _note(self, before: Lease | None, after: Lease, now: datetime) -> None:
+        source = before.state.value if before else "asked"
+        log.info(
+            "%s -> %s",
+            source,
+            after.state.value,
+            extra={
+                "lease": after.id,
+                "user": after.user,
+                "server": f"{after.user}/{after.server}",
+                "reason": after.reason,
+                "attempt": after.attempt,
+            },
+        )
+        if before is not None:
+            self.metrics.moved(before, after, now)
+
+    async def publish(self, snapshot: Snapshot) -> None:
+        """Tell what follows from a plan's snapshot, and forget what nobody asks about any more.
+
+        Of thousands of leases some are told at once, and requests are answered between; what
+        changed meanwhile was told as it changed.
+        """
+        self.usage.tell_of(snapshot, budgets.spent)
+        leases = [each for each in snapshot.leases if not self.events.is_final(each)]
+        for begin in range(0, len(leases), _AT_ONCE):
+            some = leases[begin : begin + _AT_ONCE]
+            now = [each for each in some if self.ledger.leases.get(each.id) is each]
+            for lease, view in zip(now, self.views.leases(now, snapshot), strict=True):
+                self.events.publish(newest(lease, snapshot.observed), view)
+            await asyncio.sleep(0)
+        self.events.publish_classes(self.views.classes(snapshot))
+        live = self.ledger.live()  # with those that came meanwhile
+        self.metrics.show(
+            live,
+            {each.name: each.pool for each in snapshot.policy.classes},
+        )
+        self.metrics.show_devices(self.views.uses(snapshot))
+        self.metrics.show_standing(
+            views.silences(snapshot),
+            views.overdue(snapshot),
+            [
+                *(alert.reason for alert in self.loop.alerts),
+                *(["policy_file"] if self.policies.problem else []),
+            ],
+        )
+        self.ledger.forget(snapshot.now, self.loop.observed_state.observed)
+        self.events.forget(set(self.ledger.leases))
+        self.views.forget(self.ledger.leases)
+        self.links.forget({each.id for each in live})
+
 
 def _away(hub: str) -> Text:
     return Text(
         "Hub {hub} does not answer: its leases continue, its people cannot request GPUs.", hub=hub
     )
+
+
+class Retention:
+    """Looks once a minute, and continues while something is left."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        reservations: Reservations,
+        ages: Ages,
+        *,
+        every: float = EVERY,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._ledger = ledger
+        self._reservations = reservations
+        self._ages = ages
+        self._every = every
+        self._clock = clock
+
+    async def run(self) -> None:
+        """Run until cancelled; while the store is away, wait."""
+        while True:
+            try:
+                gone = await self.once()
+                if gone:
+                    log.info("%d rows of old history are gone", gone)
+            except GPULeaseError as error:
+                log.warning("old history stays: %s", error.sentence, extra={"reason": error.reason})
+            await asyncio.sleep(self._every)
+
+    async def once(self) -> int:
+        """Take away what is old now, all of it; return how many rows.
+
+        Raises:
+            GPULeaseError: the store cannot be used.
+        """
+        loop, gone = asyncio.get_running_loop(), 0
+        while True:
+            began = loop.time()
+            batch = await self._batch(self._clock())
+            if not batch:
+                return gone
+            gone += batch
+            await asyncio.sleep((loop.time() - began) * (1 / _SHARE - 1))
+
+    async def _batch(self, now: datetime) -> int:
+        over = now - timedelta(days=self._ages.reservations)
+        return await self._reservations.forget(over) or await self._ledger.call(
+            self._ledger.store.sweep, now, self._ages
+        )

@@ -22,9 +22,8 @@ from gpulease.private_files import require_closed_folder
 from gpulease.protocol import GrantView, LeaseView
 from gpulease.providers.base import Provider
 from gpulease.providers.local import LocalProvider
-from gpulease.service import upkeep
 from gpulease.service.agents import Agents
-from gpulease.service.context import Services
+from gpulease.service.context import Retention, Services
 from gpulease.service.control_loop.deciding import last_spread
 from gpulease.service.control_loop.evidence import EvidenceCollector
 from gpulease.service.control_loop.incidents import Incidents
@@ -58,7 +57,6 @@ from gpulease.service.settings.options import (
 )
 from gpulease.service.settings.reading import one_token_each
 from gpulease.service.supervisors.supervisor_connections import SupervisorConnections
-from gpulease.service.upkeep import Retention
 from gpulease.service.workers import Workers
 from gpulease.store import Change, Store, upgrade
 from gpulease.store.people import MESSAGES
@@ -372,10 +370,10 @@ class RunningService:
         self.services.events.tell_messages()
 
     def _moved(self, changes: Sequence[Change], now: datetime) -> None:
-        upkeep.moved(self.services, changes, now)
+        self.services.moved(changes, now)
 
     async def _publish(self, snapshot: Snapshot) -> None:
-        await upkeep.publish(self.services, snapshot)
+        await self.services.publish(snapshot)
 
     async def _sample(self) -> None:
         """Read the devices once a second, and their inventory once a minute."""

@@ -4,10 +4,17 @@
 writer.  SQLite files by default, PostgreSQL in production.
 """
 
-from gpulease.store.backup import backup, export, read_last_plan, read_last_site, read_past, restore
+from gpulease.store.database import (
+    backup,
+    export,
+    read_last_plan,
+    read_last_site,
+    read_past,
+    restore,
+    upgrade,
+)
 from gpulease.store.history import PlanRecord
 from gpulease.store.history import pack as pack_plan
-from gpulease.store.migrate import upgrade
 from gpulease.store.models import (
     AuditRecord,
     Change,

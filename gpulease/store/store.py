@@ -24,9 +24,9 @@ from gpulease.policy.model import Lease, LeaseState
 from gpulease.private_files import require_private
 from gpulease.store import fence, history, people, retention, usage, writing
 from gpulease.store import reservations as reserved
+from gpulease.store.database import require_head
 from gpulease.store.engine import LOCK_WAIT, files_of, make_engine, sqlite_path, translated
 from gpulease.store.fence import Continuity
-from gpulease.store.migrate import require_head
 from gpulease.store.models import (
     AuditRecord,
     Change,

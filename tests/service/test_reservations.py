@@ -6,8 +6,8 @@ import pytest
 from tornado.httpclient import AsyncHTTPClient
 
 from gpulease.errors import GPULeaseError
+from gpulease.service.context import Retention
 from gpulease.service.hubs.auth import Asker
-from gpulease.service.upkeep import Retention
 from gpulease.store import Ages
 from gpulease.store.reservations import events
 from tests.helpers import wait_for_async

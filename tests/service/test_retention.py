@@ -6,7 +6,7 @@ import asyncio
 from datetime import UTC, datetime, timedelta
 
 from gpulease.errors import GPULeaseError
-from gpulease.service.upkeep import Retention
+from gpulease.service.context import Retention
 from gpulease.store import Ages
 from tests.helpers import wait_for_async
 from tests.service.kit import Site, active_lease

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gpulease.policy.model import Device, LeaseState
-from gpulease.service.control_loop.observing import Unseen
+from gpulease.service.control_loop.ledger import Unseen
 from gpulease.store import Change
 from tests.policy.build import active, cards, request, starting
 

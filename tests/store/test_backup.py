@@ -15,7 +15,7 @@ from gpulease.store import (
     Store,
     VerdictChange,
     backup,
-    migrate,
+    database,
     restore,
 )
 from gpulease.store.engine import make_engine
@@ -155,9 +155,9 @@ def upgrade():
 
 
 def test_a_backup_of_an_older_version_is_brought_to_this_one(empty_address, tmp_path, monkeypatch):
-    shutil.copytree(migrate.MIGRATIONS, tmp_path / "migrations")
+    shutil.copytree(database.MIGRATIONS, tmp_path / "migrations")
     (tmp_path / "migrations" / "versions" / "next.py").write_text(NEXT)
-    monkeypatch.setattr(migrate, "MIGRATIONS", tmp_path / "migrations")
+    monkeypatch.setattr(database, "MIGRATIONS", tmp_path / "migrations")
     address = empty_address
     head = {"gpulease_backup": 1, "revision": "0001"}
     rows = [["meta", {"name": "secret", "value": "abc"}], ["meta", {"name": "epoch", "value": "4"}]]

@@ -10,8 +10,8 @@ from alembic.runtime.migration import MigrationContext
 
 from gpulease.errors import GPULeaseError
 from gpulease.store import Store, upgrade
+from gpulease.store.database import bring_to, head, revision
 from gpulease.store.engine import make_engine
-from gpulease.store.migrate import bring_to, head, revision
 from gpulease.store.models import Base, PlanRow
 from tests.another_version import copy_of_package
 from tests.policy.build import NOW, active, request

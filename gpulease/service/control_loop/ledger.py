@@ -13,13 +13,15 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import datetime, timedelta
 from http import HTTPStatus
 from statistics import median
 from typing import ParamSpec, TypeVar
 
 from gpulease.errors import GPULeaseError
-from gpulease.policy.model import Lease, LeaseState
+from gpulease.policy.lifecycle import HOLDING
+from gpulease.policy.model import Device, Lease, LeaseState
 from gpulease.store import Change, IdempotencyKey, Store
 
 log = logging.getLogger(__name__)
@@ -224,3 +226,47 @@ def _look_up(
             earlier = error
         found.append((earlier, store.next_ticket(now)))
     return found
+
+
+class Unseen:
+    """The devices that were given back: they count as taken until a look that began later."""
+
+    def __init__(self) -> None:
+        self._before: dict[str, str] = {}  # the present look, or the next one, shows them
+        self._since: dict[str, str] = {}  # given back since that look began
+
+    def moved(self, changes: Sequence[Change]) -> None:
+        """Take recorded changes."""
+        for change in changes:
+            before, after = change.before, change.after
+            if before is not None and before.state in HOLDING and after.state not in HOLDING:
+                self._since |= dict.fromkeys(before.devices, after.id)
+
+    def look_begins(self) -> None:
+        """Note that what is given back from now on is not in the look that begins."""
+        self._before, self._since = self._before | self._since, {}
+
+    def looked(self) -> None:
+        """Note that the look was taken: what it shows holds."""
+        self._before = {}
+
+    def marked(
+        self, devices: tuple[Device, ...], known: Mapping[str, Device]
+    ) -> tuple[Device, ...]:
+        """Return the devices, these and all parts of their cards taken by the lease that ended.
+
+        ``known``: the devices by their identifiers.
+        """
+        cards = {
+            known[uuid].card or uuid: lease_id
+            for uuid, lease_id in (self._before | self._since).items()
+            if uuid in known
+        }
+        if not cards:
+            return devices
+        return tuple(
+            replace(each, occupied_by=cards[place])
+            if (place := each.card or each.uuid) in cards and each.occupied_by is None
+            else each
+            for each in devices
+        )

@@ -32,10 +32,9 @@ from gpulease.policy.model import (
 )
 from gpulease.providers.base import Provider
 from gpulease.service.control_loop.deciding import PLANNER, Decider
-from gpulease.service.control_loop.evidence import EvidenceCollector
+from gpulease.service.control_loop.evidence import EvidenceCollector, ObservedState, Observer
 from gpulease.service.control_loop.incidents import ContendedCapacity, Incidents, Orphans
-from gpulease.service.control_loop.ledger import Ledger
-from gpulease.service.control_loop.observing import ObservedState, Observer, Unseen
+from gpulease.service.control_loop.ledger import Ledger, Unseen
 from gpulease.service.control_loop.policies import Policies
 from gpulease.service.control_loop.workqueue import WorkQueue
 from gpulease.service.metrics import Metrics

@@ -1,4 +1,7 @@
-"""Backups, and looks into a database that need not be ours.
+"""A database as a whole: this version's tables, its backups, and looks into one that is not ours.
+
+The database's revision is compared with the code's.  All steps of one upgrade are one transaction:
+a failed upgrade has changed nothing.
 
 A backup is every row of a database in one file, the same for SQLite and PostgreSQL.  It is read in
 one transaction, so that the copy is consistent while the service writes.  The file is JSON lines,
@@ -19,6 +22,10 @@ from pathlib import Path
 from typing import IO, Any
 
 import sqlalchemy as sa
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from sqlalchemy.orm import Session
 
 from gpulease.errors import GPULeaseError
@@ -26,8 +33,101 @@ from gpulease.private_files import whole_file
 from gpulease.store import history, people, usage
 from gpulease.store.engine import make_engine, translated
 from gpulease.store.fence import writer_lock
-from gpulease.store.migrate import bring_to, refuse_ahead, require_head
 from gpulease.store.models import Base
+
+MIGRATIONS = Path(__file__).parent / "migrations"
+
+
+def upgrade(address: str) -> None:
+    """Create or migrate the tables; does nothing where they are this version's already.
+
+    Raises:
+        GPULeaseError: ``store_ahead``, ``store_in_use`` (the service runs), ``store_unavailable``,
+            ``bad_database``.
+    """
+    engine = make_engine(address, may_make=True)
+    try:
+        with translated():
+            if revision(engine) == head():
+                return
+            lock = writer_lock(engine)
+            try:
+                refuse_ahead(revision(engine))
+                with engine.execution_options(writes=True).begin() as connection:
+                    bring_to(connection, "head")
+            finally:
+                engine.dispose()  # before the lock's descriptor is closed: see ``Store.close``
+                lock.release()
+    finally:
+        engine.dispose()
+
+
+def bring_to(connection: sa.Connection, wanted: str) -> None:
+    """Create or migrate the tables to a revision, inside the connection's transaction."""
+    config = _config()
+    config.attributes["connection"] = connection
+    command.upgrade(config, wanted)
+
+
+def require_head(engine: sa.Engine) -> str:
+    """Refuse a database whose tables are not this version's; return their revision.
+
+    Raises:
+        GPULeaseError: ``store_behind`` or ``store_ahead``.
+    """
+    found = revision(engine)
+    if found is not None and found == head():
+        return found
+    refuse_ahead(found)
+    raise GPULeaseError(
+        "store_behind",
+        "The lease database has no tables yet."
+        if found is None
+        else f"The lease database is of an older version ({found}; needed is {head()}).",
+        next_step="Run `gpulease db upgrade --database URL`, then start the service again.",
+        numbers={"found": found, "needed": head()},
+        status=500,
+    )
+
+
+def revision(engine: sa.Engine) -> str | None:
+    """Return the database's revision, ``None`` where there are no tables."""
+    with engine.connect() as connection:
+        return MigrationContext.configure(connection).get_current_revision()
+
+
+def head() -> str:
+    """Return the revision that this code needs."""
+    found = ScriptDirectory.from_config(_config()).get_current_head()
+    assert found is not None, "there is a first migration"
+    return found
+
+
+def refuse_ahead(found: str | None) -> None:
+    """Refuse what a newer gpulease made.
+
+    Raises:
+        GPULeaseError: ``store_ahead``.
+    """
+    known = {script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()}
+    if found is None or found in known:
+        return
+    raise GPULeaseError(
+        "store_ahead",
+        f"The lease database was made by a newer gpulease ({found}; this one knows {head()}).",
+        next_step="Install the newer gpulease again, or restore the database from before.",
+        numbers={"found": found, "known": head()},
+        status=500,
+    )
+
+
+def _config() -> Config:
+    config = Config()
+    # Percent signs would be read as interpolation.
+    config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
+    config.set_main_option("path_separator", "os")
+    return config
+
 
 _FORMAT = 1
 _ROWS = 1000
