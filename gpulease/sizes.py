@@ -25,6 +25,15 @@ def size_text(size: float) -> str:
     raise AssertionError("unreachable")
 
 
+def memory_text(used: float, whole: float) -> str:
+    """Return ``3.0 of 80 GB`` of a GPU's memory: vendors call 80 GiB so, and so do all pages.
+
+    The same stands in the service's pages (``words.js``) and JupyterLab (``words.ts``).
+    """
+    gib = used / 2**30
+    return f"{gib:.{int(gib < 10)}f} of {whole / 2**30:.0f} GB"
+
+
 _SECONDS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
 _BYTES = {"": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 _BYTES |= {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}

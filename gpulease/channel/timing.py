@@ -21,10 +21,10 @@ class BackOff:
         self._longest = longest
         self._next = first
 
-    def pause(self) -> float:
-        """Return how long to wait before the next attempt."""
+    def pause(self, at_least: float = 0.0) -> float:
+        """Return how long to wait before the next attempt; ``at_least``: the other end's wish."""
         now, self._next = self._next, min(self._longest, self._next * 2)
-        return now * random.uniform(0.7, 1.3)
+        return max(at_least, now * random.uniform(0.7, 1.3))
 
     def worked(self) -> None:
         """Begin with short pauses again."""

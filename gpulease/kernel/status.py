@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from gpulease.kernel.clock import clock
 from gpulease.kernel.wait import amount
 from gpulease.protocol import ConnectionView, LeaseView
-from gpulease.sizes import size_text
+from gpulease.sizes import memory_text, size_text
 from gpulease.transfer_next.api import Place, VariableStatus
 
 _ENDINGS = {
@@ -75,7 +75,7 @@ def _facts(lease: LeaseView) -> list[str]:
         facts.append(f"GPU use {lease['utilisation']:.0%}")
     if (used := lease.get("memory_used")) is not None:
         whole = sum(device["memory"] for device in lease["devices"])
-        facts.append(f"{used / 2**30:.1f} of {whole / 2**30:.0f} GB GPU memory in use")
+        facts.append(f"{memory_text(used, whole)} GPU memory in use")
     if lease["ends_at"] and (what := _ENDINGS.get(lease["ends_by"])):
         left = time_left(lease["ends_at"], datetime.now(UTC))
         facts.append(f"{what} in {left} ({clock(lease['ends_at'])})")

@@ -21,6 +21,9 @@ def test_pauses_grow_to_their_bound_and_begin_anew() -> None:
     taken = [pauses.pause() for _ in range(10)]
     assert 0.07 <= taken[0] <= 0.13
     assert all(2.1 <= pause <= 3.9 for pause in taken[5:])
+    for _ in range(10_000):  # the other end may be away for days
+        assert pauses.pause() <= 3.9
+    assert pauses.pause(at_least=60.0) == 60.0, "the other end knows best"
     pauses.worked()
     assert pauses.pause() <= 0.13
 

@@ -24,6 +24,8 @@ def test_the_memory_of_its_gpus_is_said_where_it_is_known() -> None:
     card = {"uuid": "G", "name": "T4", "memory": 16 << 30, "simulated": False}
     held = lease_view("l", state="active", position=None, devices=[card], memory_used=3 << 30)
     assert lease_lines(held)[1] == "3.0 of 16 GB GPU memory in use."
+    more = lease_lines({**held, "memory_used": 25 << 29})
+    assert more[1] == "12 of 16 GB GPU memory in use.", "in the digits that JupyterLab shows"
     assert len(lease_lines({**held, "memory_used": None})) == len(lease_lines(held)) - 1
 
 

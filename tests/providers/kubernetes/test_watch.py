@@ -5,9 +5,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
+from gpulease.channel.timing import BackOff
 from gpulease.providers.kubernetes.api import watch as module
 from gpulease.providers.kubernetes.api.client import (
     PODS,
@@ -174,31 +173,19 @@ async def test_what_is_not_kept_is_not_there():
         assert names(watched) == []
 
 
-def test_waits_grow_up_to_a_bound_however_long_the_server_is_away():
-    first, longest = module.FIRST_WAIT, module.LONGEST_WAIT
-    waits = [module.back_off(failures, 0.0, 0.0) for failures in range(12)]
-    assert waits[:4] == [first, 2 * first, 4 * first, 8 * first]
-    assert waits == sorted(waits)
-    assert waits[-1] == module.back_off(100_000, 0.0, 0.0) == longest
-    assert module.back_off(100_000, 60.0, 0.5) == 60.0, "the server knows best"
+async def test_a_server_that_says_when_it_is_back_is_asked_then(monkeypatch):
+    wishes = []
 
+    def pause(_, at_least=0.0):
+        wishes.append(at_least)
+        return 0.0
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.integers(0, 10_000), st.floats(-1, 1))
-def test_the_draw_spreads_waits_by_half(failures, draw):
-    middle = module.back_off(failures, 0.0, 0.0)
-    drawn = module.back_off(failures, 0.0, draw)
-    assert 0.5 * middle <= drawn <= 1.5 * middle
-    assert drawn == pytest.approx(middle * (1 + draw / 2))
-
-
-async def test_a_server_that_was_away_for_hours_is_still_asked():
-    client = ScriptedClient([UnavailableError("away"), Listing([pod("a", "4")], "5")], [])
-    watched = Watched(client, PODS)
-    watched._failures = 5_000
+    monkeypatch.setattr(BackOff, "pause", pause)
+    away = UnavailableError("away", retry_after=60.0)
+    watched = Watched(ScriptedClient([away, Listing([pod("a", "4")], "5")], []), PODS)
     task = asyncio.create_task(watched.run())
     await asyncio.wait_for(watched.synced(), 10)
     assert names(watched) == ["a"]
-    assert not task.done()
+    assert wishes[0] == 60.0, "the server knows best"
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)

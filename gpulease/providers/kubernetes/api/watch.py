@@ -11,11 +11,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
-import random
 import time
 from collections.abc import Awaitable, Callable, Iterable
 
+from gpulease.channel.timing import BackOff
 from gpulease.providers.kubernetes.api.client import (
     PODS,
     ClientError,
@@ -38,7 +37,6 @@ log = logging.getLogger(__name__)
 WATCH_SECONDS = 30
 #: First and longest wait (seconds) after a failure.
 FIRST_WAIT, LONGEST_WAIT = 0.25, 15.0
-_JITTER = 0.5
 #: After so many failures in a row everything is listed anew.
 LIST_ANEW = 5
 
@@ -91,6 +89,7 @@ class Watched:
         self._seconds = seconds
         self._version = ""
         self._failures = 0
+        self._back_off = BackOff(FIRST_WAIT, LONGEST_WAIT)
         self._synced = asyncio.Event()
 
     async def synced(self) -> None:
@@ -170,6 +169,7 @@ class Watched:
     def _well(self) -> None:
         self.problem = ""
         self._failures = 0
+        self._back_off.worked()
 
     async def _fail(self, error: ClientError, *, warn: bool = True) -> None:
         if warn:
@@ -177,24 +177,10 @@ class Watched:
                 log.warning("%s cannot be watched: %s", self.resource.plural, error.message)
             self.problem = f"{self.resource.plural}: {error.message}"
         asked = error.retry_after if isinstance(error, UnavailableError) else 0.0
-        wait = back_off(self._failures, asked, random.uniform(-1.0, 1.0))
         self._failures += 1
         if self._failures >= LIST_ANEW:
             self._version = ""  # whatever broke there, a new list begins from firm ground
-        await asyncio.sleep(wait)
-
-
-def back_off(failures: int, asked: float, draw: float) -> float:
-    """Return the seconds to wait after a failure.
-
-    Args:
-        failures: how many came before it in a row; a server may be away for days.
-        asked: seconds that the server asked for.
-        draw: -1 to 1, by chance, so that not everybody comes back to a restarted server at once.
-    """
-    doublings = min(failures, math.ceil(math.log2(LONGEST_WAIT / FIRST_WAIT)))
-    wait = min(LONGEST_WAIT, FIRST_WAIT * 2.0**doublings)
-    return max(asked, wait * (1.0 + _JITTER * draw))
+        await asyncio.sleep(self._back_off.pause(asked))
 
 
 #: Seconds that an ended lease's processes have to end; what was to be brought home is home.

@@ -37,7 +37,7 @@ export function about(iso, now) {
   return _n("in about {n} day", "in about {n} days", Math.round(seconds / 86400));
 }
 
-/** "16 GB"; bytes in.  Decimal for disks, binary for memory: these are memories. */
+/** "16 GB" of GPU memory; bytes in.  Vendors call 80 GiB 80 GB, and so do `%gpu` and JupyterLab. */
 export function bytes(size) {
   if (!size) return "";
   const gib = size / 2 ** 30;
