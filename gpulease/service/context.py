@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from gpulease.service.leases.commands import LeaseCommands
     from gpulease.service.leases.events import Events
     from gpulease.service.leases.history import History
+    from gpulease.service.leases.requests import LeaseRequests
     from gpulease.service.leases.servers import Environments, Servers
     from gpulease.service.leases.usage import UsageSums, WarmTime
     from gpulease.service.leases.views import Views
@@ -75,6 +76,7 @@ class Services:
     servers: Servers
     hub: Hubs
     loop: Reconciler
+    requests: LeaseRequests
     commands: LeaseCommands
     policies: Policies
     views: Views

@@ -36,6 +36,7 @@ from gpulease.service.hubs.hubs import Hubs
 from gpulease.service.leases.commands import LeaseCommands
 from gpulease.service.leases.events import Events
 from gpulease.service.leases.history import History
+from gpulease.service.leases.requests import LeaseRequests, RequestBatcher
 from gpulease.service.leases.servers import Environments, Servers
 from gpulease.service.leases.usage import UsageSums, WarmTime
 from gpulease.service.leases.views import Views
@@ -199,12 +200,14 @@ class RunningService:
             RunRecords(ledger, loop.clock), hub, lambda: policies.current, loop.shown,
             linked=servers.linked, every=options.hub_seconds,
         )  # fmt: skip
-        commands = LeaseCommands(ledger, loop, links, hub, policies, is_batch=runs.executes)
+        batcher = RequestBatcher(ledger, loop)
+        requests = LeaseRequests(batcher, loop.clock, hub, runs.executes)
+        commands = LeaseCommands(ledger, loop, links, policies, batcher, prove=requests.prove)
         return Services(
             prefix=options.prefix, ledger=ledger, provider=provider, links=links, watch=watch,
-            events=events, servers=servers, hub=hub, loop=loop, commands=commands,
-            policies=policies, metrics=metrics, workers=workers, reservations=reservations,
-            messages=messages, usage=usage, runs=runs,
+            events=events, servers=servers, hub=hub, loop=loop, requests=requests,
+            commands=commands, policies=policies, metrics=metrics, workers=workers,
+            reservations=reservations, messages=messages, usage=usage, runs=runs,
             views=Views(loop, provider.server_started, servers.notebook_of),
             history=History(ledger, commands),
             incidents=Incidents(ledger),

@@ -1,5 +1,6 @@
 """The reference pages say what the code has: nothing missing, nothing invented, right defaults."""
 
+import ast
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -102,14 +103,65 @@ def test_links_between_pages_and_files_lead_somewhere():
                 assert (path.parent / target).exists(), f"{path.name}: {target}"
 
 
-def test_each_way_through_the_code_passes_ten_files_at_most_and_all_exist():
+#: Files that a way passes at most, and where it begins again: by a message, or on the loop's tick.
+WAYS = {
+    "A variable returns to the notebook": (10, ()),
+    "An ask becomes a pod": (9, ()),
+    "An idle lease is found": (6, ("sample", "round")),
+}
+
+
+def ways() -> dict[str, list[tuple[Path, list[str]]]]:
+    """Return each way's files, and the functions that are named of each."""
     section = page("architecture.md").split("\n## Three ways through the code\n", 1)[1]
-    ways = section.split("\n## ", 1)[0].split("\n### ")[1:]
-    assert len(ways) == 3
-    for way in ways:
-        files = re.findall(r"^\d+\. `([^`]+)`", way, re.MULTILINE)
-        assert 0 < len(files) <= 10, way
-        assert [name for name in files if not (ROOT / name).is_file()] == []
+    found = {}
+    for way in section.split("\n## ", 1)[0].split("\n### ")[1:]:
+        steps = re.findall(r"^\d+\. `([^`]+)`: (.*)$", way, re.MULTILINE)
+        found[way.partition("\n")[0]] = [
+            (ROOT / name, re.findall(r"`(\w+)`", said)) for name, said in steps
+        ]
+    return found
+
+
+def defined(path: Path) -> set[str]:
+    tree = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    return {x.name for x in tree if isinstance(x, ast.FunctionDef | ast.AsyncFunctionDef)}
+
+
+def called(path: Path) -> set[str]:
+    calls = (x.func for x in ast.walk(ast.parse(path.read_text())) if isinstance(x, ast.Call))
+    return {x.id if isinstance(x, ast.Name) else getattr(x, "attr", "") for x in calls}
+
+
+def test_each_way_through_the_code_passes_few_files_and_all_exist():
+    assert ways().keys() == WAYS.keys()
+    for way, steps in ways().items():
+        assert 0 < len(steps) <= WAYS[way][0], way
+        assert [str(path) for path, _ in steps if not path.is_file()] == []
+
+
+@pytest.mark.parametrize("way", ["An ask becomes a pod", "An idle lease is found"])
+def test_a_way_through_the_code_is_true(way):
+    """Each function is there, and a file before it calls it, or one that such a file calls."""
+    steps, begins = ways()[way], WAYS[way][1]
+    files = [path for path in (ROOT / "gpulease").rglob("*.py") if "transfer" not in str(path)]
+    told = set[str]()  # what the files before call
+    for number, (path, names) in enumerate(steps):
+        assert names, f"{path.name}: no function is named"
+        assert set(names) <= defined(path), path.name
+        module = ".".join(path.relative_to(ROOT).with_suffix("").parts[-2:])
+        for place, name in enumerate(names):
+            between = (
+                other
+                for other in files
+                if name in called(other)
+                and f"{module} import" in other.read_text()
+                and defined(other) & told
+            )
+            begun = number == 0 or name in begins or name in told
+            beside = place > 0 and name in called(path)
+            assert begun or beside or any(between), f"{path.name}: who calls {name}?"
+        told |= called(path)
 
 
 def test_every_gpu_command_is_documented_and_no_other():

@@ -85,7 +85,7 @@ async def test_our_own_failure_is_logged_under_the_reference_that_is_told(
     async def broken(*_: object) -> None:
         raise RuntimeError("token=abcdefghijklmnop burst")
 
-    monkeypatch.setattr(site.service.services.commands, "ask", broken)
+    monkeypatch.setattr(site.service.services.requests, "ask", broken)
     with caplog.at_level(logging.ERROR), pytest.raises(GPULeaseError) as refused:
         await site.client(site.hub.server_token("stu")).ask({})
     assert (refused.value.reason, refused.value.status) == ("internal", 500)

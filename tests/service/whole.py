@@ -23,7 +23,7 @@ from gpulease.service.control_loop.evidence import EvidenceCollector
 from gpulease.service.control_loop.ledger import Ledger
 from gpulease.service.control_loop.policies import Policies
 from gpulease.service.control_loop.reconcile import Reconciler
-from gpulease.service.control_loop.request_batcher import Asked, RequestBatcher
+from gpulease.service.leases.requests import Asked, RequestBatcher
 from gpulease.service.metrics import Metrics
 from gpulease.service.supervisors.supervisor_connections import SupervisorConnections
 from gpulease.store import Change, Store, upgrade

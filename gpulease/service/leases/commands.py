@@ -1,103 +1,53 @@
-"""What people may do to leases: ask, keep, end, connect, look.
+"""What people may do to leases that are there: keep, end, upgrade, connect, look.
 
-It is decided here who may do what to whose lease.  What an ask becomes, ``policy.admission_check``
-decides.
+It is decided here who may do what to whose lease.  ``leases.requests`` is how they ask for one.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 from gpulease.errors import GPULeaseError
-from gpulease.policy import admission, admission_check, lifecycle
+from gpulease.policy import admission, lifecycle
 from gpulease.policy.explanation.forecast import what_ends
 from gpulease.policy.model import Evidence, Lease, LeaseState
 from gpulease.policy.reservations.seats import time_outs_at
 from gpulease.protocol import PROTOCOL_VERSION, ConnectionView, DeviceView
-from gpulease.protocol.asks import AskBody
 from gpulease.service.control_loop.ledger import Ledger
 from gpulease.service.control_loop.policies import Policies
 from gpulease.service.control_loop.reconcile import Reconciler
-from gpulease.service.control_loop.request_batcher import Asked, RequestBatcher
-from gpulease.service.hubs.api import HubServer, HubUnreachableError
-from gpulease.service.hubs.auth import Asker, prove_server
-from gpulease.service.hubs.hubs import Hubs
+from gpulease.service.hubs.auth import Asker
+from gpulease.service.leases.requests import RequestBatcher
 from gpulease.service.leases.view_parts import device_views
 from gpulease.service.schemas.bodies import ConnectionBody
 from gpulease.service.supervisors.supervisor_connections import SupervisorConnections
-from gpulease.store import Change, IdempotencyKey
+from gpulease.store import Change
 
-#: How long an idempotency key is remembered.
-_KEY_LIFE = timedelta(hours=24)
 _LEAVING = frozenset({LeaseState.DRAINING, LeaseState.ENDED})
 _CONNECTABLE = frozenset({LeaseState.ACTIVE, LeaseState.WARNED})
 
 
-@dataclass(frozen=True)
-class _Origin:
-    """Whose lease is asked for, and for which server."""
-
-    user: str
-    server: str
-    groups: tuple[str, ...]
-    ready: bool
-
-
 class LeaseCommands:
-    """Every change that a person or their notebook can make."""
+    """Every change of a lease that a person or their notebook can make."""
 
     def __init__(
         self,
         ledger: Ledger,
         loop: Reconciler,
         links: SupervisorConnections,
-        hub: Hubs,
         policies: Policies,
+        batcher: RequestBatcher,
         *,
-        is_batch: Callable[[str, str], bool] = lambda _user, _server: False,
+        prove: Callable[[Asker], Awaitable[str]],
     ) -> None:
         self._ledger = ledger
         self._loop = loop
         self._links = links
-        self._hub = hub
         self._policies = policies
-        self._is_batch = is_batch
-        self._turns = RequestBatcher(ledger, loop)
-
-    async def ask(self, asker: Asker, body: AskBody, key: str = "") -> tuple[Lease, bool]:
-        """Return the lease that answers an ask, and whether it is a new one.
-
-        Raises:
-            GPULeaseError: ``no_server``, ``no_such_server``, ``which_server``,
-                and those of ``policy.admission_check.answer``.
-        """
-        origin = await self._origin(asker, body)
-        ask = admission_check.Ask(
-            user=origin.user,
-            server=origin.server,
-            gpu_class=body.get("gpu_class"),
-            count=body.get("count", body.get("nodes", 1)),
-            nodes=body.get("nodes", 1),
-            min_count=body.get("min_count"),
-            at_least=body.get("at_least"),
-            wanted=body.get("seconds"),
-            kernel_id=body.get("kernel_id"),
-            origin=body.get("origin", "magic"),
-            groups=origin.groups,
-            in_quota_only=body.get("in_quota_only", False),
-            needs=body.get("needs", ""),
-            project=body.get("project"),
-            server_ready=origin.ready,
-            batch=self._is_batch(origin.user, origin.server),
-        )
-        idempotency = _key(asker, body, key, self._loop.clock())
-        return await self._turns.ask(Asked(ask, asker.name, idempotency))
+        self._turns = batcher
+        self._prove = prove
 
     async def end(self, asker: Asker, lease_id: str, note: str, *, force: bool = False) -> Lease:
         """Return, withdraw or (an admin) force the end of a lease.
@@ -186,7 +136,7 @@ class LeaseCommands:
             GPULeaseError: ``no_server``, ``no_such_lease``, ``not_active``,
                 ``companion_unreachable``.
         """
-        server = await self.prove(asker)
+        server = await self._prove(asker)
         lease = self._ledger.leases.get(lease_id)
         if lease is None or (lease.user, lease.server) != (asker.name, server):
             raise _no_such_lease()
@@ -246,65 +196,6 @@ class LeaseCommands:
         lease = self.visible(asker, lease_id)
         return lease if asker.leads_any(lease.groups) else self.changeable(asker, lease_id)
 
-    async def prove(self, asker: Asker) -> str:
-        """Return the asking server's name, proved.
-
-        Raises:
-            GPULeaseError: ``no_server``, ``hub_unreachable``.
-        """
-        try:
-            return await prove_server(asker, self._hub)
-        except HubUnreachableError as error:
-            raise hub_unreachable() from error
-
-    async def servers(self, user: str) -> Mapping[str, HubServer]:
-        """Return the active servers of a user.
-
-        Raises:
-            GPULeaseError: ``hub_unreachable`` (502).
-        """
-        try:
-            servers = await self._hub.servers(user, fresh=True)
-        except HubUnreachableError as error:
-            raise hub_unreachable() from error
-        return {name: server for name, server in servers.items() if server.active}
-
-    async def _origin(self, asker: Asker, body: AskBody) -> _Origin:
-        wanted, asked = body.get("server"), body.get("user")
-        user = asker.name if asked is None else asked
-        if user != asker.name and not asker.admin:
-            raise GPULeaseError("not_yours", "Only an admin may ask for another user.", status=403)
-        if asker.claimed_server is not None and user == asker.name:
-            server = await self.prove(asker)
-            if wanted is not None and wanted != server:
-                raise GPULeaseError("not_yours", "A server may ask for itself only.", status=403)
-            return _Origin(user, server, asker.groups, ready=True)
-        groups = asker.groups if user == asker.name else self._hub.sure_groups_of(user)
-        seen = None if wanted is None else self._hub.seen(user).get(wanted)
-        if seen is not None and seen.active and seen.ready:  # a click need not wait for the hub
-            return _Origin(user, seen.name, groups, ready=True)
-        active = await self.servers(user)
-        server = wanted if wanted is not None else _only(active)
-        if server not in active:
-            await self._check_exists(user, server)
-        ready = server in active and active[server].ready
-        return _Origin(user, server, groups, ready)
-
-    async def _check_exists(self, user: str, server: str) -> None:
-        """Refuse to queue for what nobody could ever start."""
-        try:
-            known = await self._hub.knows(user, server)
-        except HubUnreachableError as error:
-            raise hub_unreachable() from error
-        if not known:
-            raise GPULeaseError(
-                "no_such_server",
-                f"The hub knows no server {server!r} of {user}.",
-                next_step="Name one of your servers, or leave the name out.",
-                numbers={"user": user, "server": server},
-                status=404,
-            )
-
     async def _claim(self, lease_id: str) -> None:
         def decide() -> Change:
             lease = self._ledger.leases[lease_id]
@@ -316,32 +207,6 @@ class LeaseCommands:
 
     def _devices(self, lease: Lease) -> list[DeviceView]:
         return device_views(lease, self._loop.observed_state.by_uuid)
-
-
-def _key(asker: Asker, body: AskBody, key: str, now: datetime) -> IdempotencyKey | None:
-    if not key:
-        return None
-    fingerprint = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
-    return IdempotencyKey(asker.name, key, fingerprint, now + _KEY_LIFE)
-
-
-def _only(active: Mapping[str, HubServer]) -> str:
-    if len(active) == 1:
-        return next(iter(active))
-    if not active:
-        raise GPULeaseError(
-            "no_server",
-            "None of your servers runs.",
-            next_step="Start your server, then request a GPU for it.",
-            status=409,
-        )
-    raise GPULeaseError(
-        "which_server",
-        f"{len(active)} of your servers run: say for which the GPU is.",
-        next_step="Choose one of them.",
-        numbers={"servers": sorted(active)},
-        status=409,
-    )
 
 
 def _no_such_lease() -> GPULeaseError:
@@ -360,16 +225,6 @@ def not_your_group(group: str) -> GPULeaseError:
         f"You do not teach {group!r}.",
         next_step="See the list at groups.",
         status=403,
-    )
-
-
-def hub_unreachable() -> GPULeaseError:
-    """Return the refusal of what only the hub can tell."""
-    return GPULeaseError(
-        "hub_unreachable",
-        "The hub does not answer, so the asking server cannot be recognised.",
-        next_step="Running leases continue; try again in a moment.",
-        status=502,
     )
 
 

@@ -76,7 +76,7 @@ class Leases(BaseHandler):
         body = self.parse(AskBody)
         key = self.repeat_key()
         differences = self._differences(body)
-        lease, new = await self.services.commands.ask(self.asker, body, key)
+        lease, new = await self.services.requests.ask(self.asker, body, key)
         if new:
             self.set_header("Location", f"{self.services.prefix}api/leases/{lease.id}")
         view = self.services.events.view_of(lease) or self.services.views.lease(lease)
@@ -231,7 +231,7 @@ class ServerList(BaseHandler):
     @answers({200: Items[ServerView]})
     async def get(self) -> None:
         """List your running servers, without those of background runs."""
-        found = await self.services.commands.servers(self.asker.name)
+        found = await self.services.requests.servers(self.asker.name)
         self.answer(
             {
                 "items": [
@@ -347,7 +347,7 @@ class RunReports(BaseHandler):
     async def post(self, run_id: str) -> None:
         """Take a report of the run's own server."""
         body = self.parse(RunReport)
-        server = await self.services.commands.prove(self.asker)
+        server = await self.services.requests.prove(self.asker)
         run = await self.services.runs.report(self.asker, server, run_id, body)
         self.answer(view(run, self.services, self.asker))
 

@@ -19,7 +19,8 @@ from gpulease.protocol import MessageView
 from gpulease.service.hubs.api import HubUnreachableError
 from gpulease.service.hubs.auth import SCOPE_ADMIN, SCOPE_RESERVE, Asker
 from gpulease.service.leases import history
-from gpulease.service.leases.commands import hub_unreachable, not_your_group
+from gpulease.service.leases.commands import not_your_group
+from gpulease.service.leases.requests import hub_unreachable
 from gpulease.service.leases.usage import charged, present, sums
 from gpulease.service.leases.view_parts import budget_view
 from gpulease.service.notices import may_tell

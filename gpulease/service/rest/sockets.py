@@ -113,7 +113,7 @@ class EventsSocket(BaseHandler, _Socket):
             self.check_page_token(self.query(EventsQuery).page_token)
         self._server: str | None = None
         if getattr(self, "_token_authenticated", False) and self.asker.claimed_server is not None:
-            self._server = await self.services.commands.prove(self.asker)
+            self._server = await self.services.requests.prove(self.asker)
 
     @needs_scope(ACCESS)
     @answers(WEBSOCKET, query=EventsQuery, refuses=(426, 429))

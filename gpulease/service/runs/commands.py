@@ -20,7 +20,7 @@ from gpulease.runs.model import OnLoss, Run, RunState, Terms
 from gpulease.service.hubs.api import HubUnreachableError
 from gpulease.service.hubs.auth import Asker
 from gpulease.service.hubs.hubs import Hubs
-from gpulease.service.leases.commands import hub_unreachable
+from gpulease.service.leases.requests import hub_unreachable
 from gpulease.service.runs.servers import RunRecords, RunServers
 from gpulease.service.schemas.bodies import RunReport, SubmitBody
 from gpulease.store import RunChange, RunEvent, TransitionRecord, key_reused

@@ -15,9 +15,9 @@ from gpulease.errors import GPULeaseError
 from gpulease.policy.admission_check import Ask
 from gpulease.policy.model import Lease
 from gpulease.protocol.asks import AskBody
-from gpulease.service.control_loop import request_batcher as module
-from gpulease.service.control_loop.request_batcher import Asked
 from gpulease.service.hubs.auth import asker_of
+from gpulease.service.leases import requests as module
+from gpulease.service.leases.requests import Asked
 from gpulease.store import Change
 from tests.helpers import wait_for_async
 from tests.service.kit import Hub, Site, active_lease
@@ -59,9 +59,9 @@ class Class:
         """Ask as a server of this user."""
         if user not in self.site.hub.users:
             self.site.hub.user(user, "", "two")
-        hub, commands = self.site.hub, self.site.service.services.commands
+        hub, requests = self.site.hub, self.site.service.services.requests
         asker = asker_of(hub.tokens[hub.server_token(user, server)])
-        self._begin(self._answer(commands.ask(asker, AskBody(**body), key)))
+        self._begin(self._answer(requests.ask(asker, AskBody(**body), key)))
 
     def end(self, user: str, lease_id: str) -> None:
         """Give a lease back as its user's server."""

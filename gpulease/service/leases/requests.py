@@ -1,25 +1,35 @@
-"""What people ask for waits for its turn and is done together: one look, one transaction.
+"""Asking for a GPU: who asks for which server, and what is asked at once is decided at once.
 
 A class that begins is hundreds of asks in one moment, and a commit takes as long for one change as
-for thirty.  A repeated ask with the same idempotency key is the same ask.  ``leases.commands`` says
-who may do what, ``policy.admission_check`` what an ask becomes.
+for thirty: what people ask for waits for its turn, and then there is one look and one transaction.
+A repeated ask with the same idempotency key is the same ask.  ``policy.admission_check`` says what
+an ask becomes, ``leases.commands`` who may do what to a lease that is there.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import json
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from http import HTTPStatus
 
 from gpulease.errors import GPULeaseError
 from gpulease.policy import admission_check, queue
 from gpulease.policy.model import Lease, Snapshot, keep
+from gpulease.protocol.asks import AskBody
 from gpulease.service.control_loop.ledger import Ledger, Ticket
 from gpulease.service.control_loop.reconcile import Reconciler
+from gpulease.service.hubs.api import HubServer, HubUnreachableError
+from gpulease.service.hubs.auth import Asker, prove_server
+from gpulease.service.hubs.hubs import Hubs
 from gpulease.store import Change, IdempotencyKey
 
+#: How long an idempotency key is remembered.
+_KEY_LIFE = timedelta(hours=24)
 #: What is done in one turn.
 AT_ONCE = 64
 
@@ -37,6 +47,163 @@ class Asked:
     ask: admission_check.Ask
     who: str
     key: IdempotencyKey | None = None
+
+
+@dataclass(frozen=True)
+class _Origin:
+    """Whose lease is asked for, and for which server."""
+
+    user: str
+    server: str
+    groups: tuple[str, ...]
+    ready: bool
+
+
+class LeaseRequests:
+    """Every ask of a person or their notebook.
+
+    Args:
+        batcher: the line in which they wait.
+        clock: the time, UTC.
+        hub: knows the servers.
+        is_batch: whether a server of a user runs a whole notebook.
+    """
+
+    def __init__(
+        self,
+        batcher: RequestBatcher,
+        clock: Callable[[], datetime],
+        hub: Hubs,
+        is_batch: Callable[[str, str], bool] = lambda _user, _server: False,
+    ) -> None:
+        self._turns = batcher
+        self._clock = clock
+        self._hub = hub
+        self._is_batch = is_batch
+
+    async def ask(self, asker: Asker, body: AskBody, key: str = "") -> tuple[Lease, bool]:
+        """Return the lease that answers an ask, and whether it is a new one.
+
+        Raises:
+            GPULeaseError: ``no_server``, ``no_such_server``, ``which_server``,
+                and those of ``policy.admission_check.answer``.
+        """
+        origin = await self._origin(asker, body)
+        ask = admission_check.Ask(
+            user=origin.user,
+            server=origin.server,
+            gpu_class=body.get("gpu_class"),
+            count=body.get("count", body.get("nodes", 1)),
+            nodes=body.get("nodes", 1),
+            min_count=body.get("min_count"),
+            at_least=body.get("at_least"),
+            wanted=body.get("seconds"),
+            kernel_id=body.get("kernel_id"),
+            origin=body.get("origin", "magic"),
+            groups=origin.groups,
+            in_quota_only=body.get("in_quota_only", False),
+            needs=body.get("needs", ""),
+            project=body.get("project"),
+            server_ready=origin.ready,
+            batch=self._is_batch(origin.user, origin.server),
+        )
+        idempotency = _key(asker, body, key, self._clock())
+        return await self._turns.ask(Asked(ask, asker.name, idempotency))
+
+    async def prove(self, asker: Asker) -> str:
+        """Return the asking server's name, proved.
+
+        Raises:
+            GPULeaseError: ``no_server``, ``hub_unreachable``.
+        """
+        try:
+            return await prove_server(asker, self._hub)
+        except HubUnreachableError as error:
+            raise hub_unreachable() from error
+
+    async def servers(self, user: str) -> Mapping[str, HubServer]:
+        """Return the active servers of a user.
+
+        Raises:
+            GPULeaseError: ``hub_unreachable`` (502).
+        """
+        try:
+            servers = await self._hub.servers(user, fresh=True)
+        except HubUnreachableError as error:
+            raise hub_unreachable() from error
+        return {name: server for name, server in servers.items() if server.active}
+
+    async def _origin(self, asker: Asker, body: AskBody) -> _Origin:
+        wanted, asked = body.get("server"), body.get("user")
+        user = asker.name if asked is None else asked
+        if user != asker.name and not asker.admin:
+            raise GPULeaseError("not_yours", "Only an admin may ask for another user.", status=403)
+        if asker.claimed_server is not None and user == asker.name:
+            server = await self.prove(asker)
+            if wanted is not None and wanted != server:
+                raise GPULeaseError("not_yours", "A server may ask for itself only.", status=403)
+            return _Origin(user, server, asker.groups, ready=True)
+        groups = asker.groups if user == asker.name else self._hub.sure_groups_of(user)
+        seen = None if wanted is None else self._hub.seen(user).get(wanted)
+        if seen is not None and seen.active and seen.ready:  # a click need not wait for the hub
+            return _Origin(user, seen.name, groups, ready=True)
+        active = await self.servers(user)
+        server = wanted if wanted is not None else _only(active)
+        if server not in active:
+            await self._check_exists(user, server)
+        ready = server in active and active[server].ready
+        return _Origin(user, server, groups, ready)
+
+    async def _check_exists(self, user: str, server: str) -> None:
+        """Refuse to queue for what nobody could ever start."""
+        try:
+            known = await self._hub.knows(user, server)
+        except HubUnreachableError as error:
+            raise hub_unreachable() from error
+        if not known:
+            raise GPULeaseError(
+                "no_such_server",
+                f"The hub knows no server {server!r} of {user}.",
+                next_step="Name one of your servers, or leave the name out.",
+                numbers={"user": user, "server": server},
+                status=404,
+            )
+
+
+def _key(asker: Asker, body: AskBody, key: str, now: datetime) -> IdempotencyKey | None:
+    if not key:
+        return None
+    fingerprint = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+    return IdempotencyKey(asker.name, key, fingerprint, now + _KEY_LIFE)
+
+
+def _only(active: Mapping[str, HubServer]) -> str:
+    if len(active) == 1:
+        return next(iter(active))
+    if not active:
+        raise GPULeaseError(
+            "no_server",
+            "None of your servers runs.",
+            next_step="Start your server, then request a GPU for it.",
+            status=409,
+        )
+    raise GPULeaseError(
+        "which_server",
+        f"{len(active)} of your servers run: say for which the GPU is.",
+        next_step="Choose one of them.",
+        numbers={"servers": sorted(active)},
+        status=409,
+    )
+
+
+def hub_unreachable() -> GPULeaseError:
+    """Return the refusal of what only the hub can tell."""
+    return GPULeaseError(
+        "hub_unreachable",
+        "The hub does not answer, so the asking server cannot be recognised.",
+        next_step="Running leases continue; try again in a moment.",
+        status=502,
+    )
 
 
 #: Decides about a lease that is there, from the ledger as it is then; may refuse.
