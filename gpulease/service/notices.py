@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import math
 import secrets
 import smtplib
 import ssl
@@ -24,6 +25,7 @@ from urllib.parse import urlsplit
 from tornado.httpclient import AsyncHTTPClient, HTTPClientError
 
 from gpulease.background import BackgroundTasks
+from gpulease.channel.timing import BackOff
 from gpulease.errors import GPULeaseError
 from gpulease.protocol import MessageView
 from gpulease.service.hubs.auth import Asker
@@ -217,7 +219,8 @@ class Notifier:
         del self._pending[number]
 
     async def _sent(self, channel: Channel, notice: Notice) -> bool:
-        for number in range(TRIES):
+        pauses = BackOff(self._retry, math.inf)
+        for _ in range(TRIES):
             try:
                 await channel.send(notice)
             except (OSError, smtplib.SMTPException) as error:
@@ -227,7 +230,7 @@ class Notifier:
                 )  # fmt: skip
                 if _for_good(error):
                     return False
-                await asyncio.sleep(self._retry * 2**number)
+                await asyncio.sleep(pauses.pause())
             else:
                 return True
         return False

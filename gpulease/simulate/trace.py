@@ -91,14 +91,14 @@ class Trace:
 #: As JSON values, which are handed to a process of its own.
 TRACE: Final = TypeAdapter(Trace)
 _DEVICES: Final = TypeAdapter(tuple[Device, ...])
-#: What a replay needs of a device.
-_OF_DEVICE: Final = {"uuid", "pool", "node", "serves", "card", "card_parts"}
+#: What a replay needs of a device: all else, as who uses it, changes with each plan.
+OF_DEVICE: Final = ("uuid", "pool", "node", "serves", "card", "card_parts")
 
 
 def devices_to_json(devices: tuple[Device, ...]) -> list[dict[str, Any]]:
     """Return devices as JSON values: what a replay needs of them."""
     found: list[dict[str, Any]]
-    found = _DEVICES.dump_python(devices, mode="json", include={"__all__": _OF_DEVICE})
+    found = _DEVICES.dump_python(devices, mode="json", include={"__all__": set(OF_DEVICE)})
     return found
 
 

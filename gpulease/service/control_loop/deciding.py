@@ -41,7 +41,7 @@ from gpulease.service.metrics import Metrics
 from gpulease.service.schemas.bodies import PageQuery
 from gpulease.service.schemas.shapes import DecisionView, LeaseEvent
 from gpulease.service.supervisors.supervisor_connections import SupervisorConnections
-from gpulease.simulate.trace import devices_to_json
+from gpulease.simulate.trace import OF_DEVICE, devices_to_json
 from gpulease.store import Change, PlanRecord, TransitionRecord, pack_plan, read_last_plan
 
 log = logging.getLogger(__name__)
@@ -226,8 +226,7 @@ def _within_reach(snapshot: Snapshot) -> Mapping[str, Shape]:
 
 #: So often a plan names the site even if nothing changed: older plans are removed by and by.
 _SITE_AGE: Final = timedelta(days=1)
-#: What a replay needs to know of a device: all else, as who uses it, changes with each plan.
-_of_replay: Final = attrgetter("uuid", "pool", "node", "serves", "card", "card_parts")
+_of_replay: Final = attrgetter(*OF_DEVICE)
 
 
 @dataclass(frozen=True)

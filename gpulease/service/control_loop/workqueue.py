@@ -12,10 +12,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from gpulease.channel.timing import BackOff
 from gpulease.errors import GPULeaseError
 from gpulease.policy.lifecycle import HOLDING
 from gpulease.policy.model import Alert, LeaseState, Observed
@@ -107,7 +107,7 @@ class WorkQueue:
 
     async def _run(self, lease_id: str, work: _Work) -> None:
         """Work on one key until nothing is wanted of it any more."""
-        failures = 0
+        pauses = BackOff(self._back_off, MAX_BACK_OFF)
         try:
             while work.dirty:
                 work.dirty = False
@@ -115,13 +115,12 @@ class WorkQueue:
                 try:
                     await self._agree(lease_id)
                 except Exception as error:  # noqa: BLE001 (whatever it is, it is tried again)
-                    failures += 1
                     work.dirty = True
-                    self._failed(lease_id, error, first=failures == 1)
+                    self._failed(lease_id, error)
                     work.tried.set()
-                    await self._rest(work, failures)
+                    await self._rest(work, pauses.pause())
                 else:
-                    failures = 0
+                    pauses.worked()
                     self._failing.pop(lease_id, None)
         finally:
             self._failing.pop(lease_id, None)
@@ -138,17 +137,17 @@ class WorkQueue:
         else:
             await self._provider.stop(lease)
 
-    async def _rest(self, work: _Work, failures: int) -> None:
-        pause = min(MAX_BACK_OFF, self._back_off * 2 ** min(failures - 1, 10))
+    async def _rest(self, work: _Work, pause: float) -> None:
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(pause * random.uniform(0.8, 1.2)):
+            async with asyncio.timeout(pause):
                 await work.changed.wait()
 
-    def _failed(self, lease_id: str, error: Exception, *, first: bool) -> None:
+    def _failed(self, lease_id: str, error: Exception) -> None:
         lease = self._ledger.leases.get(lease_id)
         why = error.sentence if isinstance(error, GPULeaseError) else type(error).__name__
         verb = "started" if lease is not None and lease.state in HOLDING else "stopped"
         sentence = f"Lease {lease_id} cannot be {verb} at present: {why} It is tried again."
+        first = lease_id not in self._failing
         self._failing[lease_id] = Alert(lease_id, "effect_failed", sentence)
         if first:
             expected = isinstance(error, GPULeaseError | OSError)
