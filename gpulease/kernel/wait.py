@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from gpulease.errors import GPULeaseError
 from gpulease.kernel.clock import clock
@@ -43,6 +43,10 @@ ASK_MIN, ASK_MAX = 5.0, 30.0
 ENDED = frozenset(("not_active", "lease_ended"))
 #: The connection or the companion was gone before anything of this notebook had run there.
 BROKEN = frozenset(("lease_unreachable", "companion_died", "lease_lost"))
+#: What a cell's options ask for, where they say it.
+_ASKED: Final = (
+    "count", "min_count", "at_least", "nodes", "seconds", "project", "needs",
+)  # fmt: skip
 
 
 class GPUNotReady(GPULeaseError):  # noqa: N818 - the name that people read
@@ -189,20 +193,9 @@ class Waiter:
         gpu_class = options.gpu_class or self._default_class()
         if gpu_class is not None:
             body["gpu_class"] = gpu_class
-        if options.count is not None:
-            body["count"] = options.count
-        if options.min_count is not None:
-            body["min_count"] = options.min_count
-        if options.at_least is not None:
-            body["at_least"] = options.at_least
-        if options.nodes is not None:
-            body["nodes"] = options.nodes
-        if options.seconds is not None:
-            body["seconds"] = options.seconds
-        if options.project is not None:
-            body["project"] = options.project
-        if options.needs is not None:
-            body["needs"] = options.needs
+        for name in _ASKED:
+            if (value := getattr(options, name)) is not None:
+                body[name] = value
         if options.in_quota_only:
             body["in_quota_only"] = True
         return body

@@ -16,6 +16,7 @@ from gpulease.policy import document
 from gpulease.policy.document import edit
 from gpulease.policy.model import Device, PolicyDocument
 from gpulease.simulate.assumptions import Assumptions
+from gpulease.simulate.table import duration
 from gpulease.simulate.trace import TRACE, Trace, devices_from_json
 from gpulease.simulate.world import replay
 from gpulease.texts import Text
@@ -147,7 +148,7 @@ def sentences(now: Mapping[str, Any], then: Mapping[str, Any]) -> list[str]:
                 Text(
                     "{share} of the waits end within {old} now; then fewer would.",
                     share=share,
-                    old=_wait(before),
+                    old=duration(before),
                 )
             )
         elif before is None:
@@ -155,7 +156,7 @@ def sentences(now: Mapping[str, Any], then: Mapping[str, Any]) -> list[str]:
                 Text(
                     "{share} of the waits would end within {new}; now fewer do.",
                     share=share,
-                    new=_wait(after),
+                    new=duration(after),
                 )
             )
         else:
@@ -163,8 +164,8 @@ def sentences(now: Mapping[str, Any], then: Mapping[str, Any]) -> list[str]:
                 Text(
                     "{share} of the waits would have been over within {new} instead of {old}.",
                     share=share,
-                    new=_wait(after),
-                    old=_wait(before),
+                    new=duration(after),
+                    old=duration(before),
                 )
             )
     for name, what in (
@@ -175,10 +176,6 @@ def sentences(now: Mapping[str, Any], then: Mapping[str, Any]) -> list[str]:
             figures = {"new": then[name], "old": now[name]}
             said.append(Text("{new} {what} instead of {old}.", what=what, **figures))
     return said or [Text("Nothing would have been different.")]
-
-
-def _wait(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.1f} min"
 
 
 def main() -> None:

@@ -96,19 +96,11 @@ class IncidentView(TypedDict):
     note: str
 
 
-class ChangeView(TypedDict):
+class ChangeView(IncidentView):
     """One change of a lease, as the audit has it."""
 
-    at: str
-    who: str
-    why: str
-    sentence: str
-    user: str
-    lease: str
-    gpu_class: str
     source: str
     target: str
-    note: str
 
 
 class AskerView(TypedDict):
