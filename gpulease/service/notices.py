@@ -19,9 +19,10 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from email.message import EmailMessage
 from email.utils import format_datetime, make_msgid, parseaddr
-from typing import Protocol
+from typing import Final, Protocol
 from urllib.parse import urlsplit
 
+from pydantic import TypeAdapter
 from tornado.httpclient import AsyncHTTPClient, HTTPClientError
 
 from gpulease.background import BackgroundTasks
@@ -61,6 +62,10 @@ class Notice:
     sentence: str
     next_step: str = ""
     to: tuple[str, ...] = ()
+
+
+#: What could not be sent: the way, and the letter.
+_LEFT: Final = TypeAdapter(list[tuple[str, Notice]])
 
 
 class Channel(Protocol):
@@ -192,8 +197,7 @@ class Notifier:
     def tell_left(self, text: str) -> None:
         """Send what an earlier service could not: what its ``close`` returned."""
         ways = {type(channel).__name__: channel for channel in self._channels}
-        for way, members in json.loads(text):
-            letter = Notice(**{**members, "to": tuple(members["to"])})
+        for way, letter in _LEFT.validate_json(text):
             if way in ways:
                 self._keep(ways[way], letter)
             else:
@@ -205,8 +209,8 @@ class Notifier:
         What is under way at this moment counts as not sent: it may come twice.
         """
         await self._tasks.end()
-        left = [(way, asdict(letter)) for way, letter in self._pending.values()]
-        return json.dumps(left) if left else ""
+        left = list(self._pending.values())
+        return _LEFT.dump_json(left).decode() if left else ""
 
     def _keep(self, channel: Channel, letter: Notice) -> None:
         self._number += 1
