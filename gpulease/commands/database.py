@@ -65,6 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _do(arguments: argparse.Namespace, address: str) -> str:
     from gpulease import store
+    from gpulease.store import people
 
     if arguments.action == "backup":
         rows = store.backup(address, arguments.file)
@@ -78,7 +79,7 @@ def _do(arguments: argparse.Namespace, address: str) -> str:
         return json.dumps(store.export(address, arguments.user), indent=2)
     opened = store.Store.open(address)
     try:
-        pseudonym, number = opened.forget(arguments.user)
+        pseudonym, number = opened.write(people.forget, arguments.user)
     finally:
         opened.close()
     return (

@@ -24,7 +24,7 @@ from gpulease.service.control_loop.ledger import Ledger
 from gpulease.service.leases import views
 from gpulease.service.leases.views import newest
 from gpulease.service.reservations.commands import Reservations
-from gpulease.store import Ages, Change
+from gpulease.store import Ages, Change, retention
 from gpulease.texts import Text
 
 if TYPE_CHECKING:
@@ -267,6 +267,6 @@ class Retention:
 
     async def _batch(self, now: datetime) -> int:
         over = now - timedelta(days=self._ages.reservations)
-        return await self._reservations.forget(over) or await self._ledger.call(
-            self._ledger.store.sweep, now, self._ages
+        return await self._reservations.forget(over) or await self._ledger.write(
+            retention.sweep, now, self._ages
         )

@@ -101,13 +101,20 @@ def busy_seconds(session: Session, leases: Sequence[str]) -> dict[str, tuple[flo
 def page(
     session: Session,
     *,
-    users: Sequence[str] | None,
-    groups: Sequence[str] | None,
-    states: Sequence[LeaseState] | None,
-    before: str | None,
-    limit: int,
+    users: Sequence[str] | None = None,
+    groups: Sequence[str] | None = None,
+    states: Sequence[LeaseState] | None = None,
+    before: str | None = None,
+    limit: int = 50,
 ) -> Page:
-    """Return one page, newest first."""
+    """Return a page of leases, newest first.
+
+    ``users`` and ``groups`` say whose (either fits; both ``None`` is everybody's); ``before`` is
+    the ``next`` of the page before; ``limit`` is cut to 1 to 500.
+
+    Raises:
+        GPULeaseError: ``bad_page`` (400) for a ``before`` that no page gave.
+    """
     limit = max(1, min(limit, MAX_PAGE))
     query = _chosen(sa.select(LeaseRow), users, groups, states).order_by(*_NEWEST_FIRST)
     if before is not None:
@@ -124,12 +131,12 @@ def page(
 def counted_page(
     session: Session,
     *,
-    users: Sequence[str] | None,
-    groups: Sequence[str] | None,
-    states: Sequence[LeaseState] | None,
-    of: Of,
-    offset: int,
-    limit: int,
+    users: Sequence[str] | None = None,
+    groups: Sequence[str] | None = None,
+    states: Sequence[LeaseState] | None = None,
+    of: Of = EVERY,
+    offset: int = 0,
+    limit: int = 50,
 ) -> tuple[list[Lease], int]:
     """Return the leases from ``offset`` on, newest first, and how many there are altogether.
 
@@ -212,11 +219,14 @@ def incidents(
     session: Session,
     whys: Sequence[str],
     *,
-    since: datetime | None,
-    offset: int,
-    limit: int | None,
+    since: datetime | None = None,
+    offset: int = 0,
+    limit: int | None = 50,
 ) -> tuple[list[AuditRecord], int]:
-    """Return the changes for these reasons, newest first, and how many there are."""
+    """Return the changes for these reasons, newest first, and how many there are.
+
+    ``since`` leaves older ones out; ``limit`` ``None`` gives all.
+    """
     chosen: list[sa.ColumnElement[bool]] = [TransitionRow.why.in_(whys)]
     if since is not None:
         chosen.append(TransitionRow.at >= since)
@@ -224,9 +234,13 @@ def incidents(
 
 
 def changes(
-    session: Session, words: Sequence[str], *, offset: int, limit: int
+    session: Session, words: Sequence[str], *, offset: int = 0, limit: int = 50
 ) -> tuple[list[AuditRecord], int]:
-    """Return the changes that have every word, newest first, and how many there are."""
+    """Return the changes that have every word, newest first, and how many there are.
+
+    A word is looked for, whatever its case, in who made the change and why, its note, and the
+    lease's id, user and class.
+    """
     places = (
         TransitionRow.who,
         TransitionRow.why,
@@ -312,7 +326,7 @@ def total(session: Session) -> int:
     return session.scalar(sa.select(newest).order_by(PlanRow.id.desc()).limit(1)) or 0
 
 
-def read(session: Session, wanted: Collection[int]) -> dict[int, PlanRecord]:
+def plans(session: Session, wanted: Collection[int]) -> dict[int, PlanRecord]:
     """Return these plans by their numbers; what is gone is left out."""
     rows = session.scalars(sa.select(PlanRow).where(PlanRow.id.in_(wanted)))
     return {row.id: PlanRecord(row.at, unpack(row.body)["leases"]) for row in rows}

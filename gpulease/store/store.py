@@ -9,7 +9,7 @@ also ``store_fenced`` (503).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Concatenate, ParamSpec, TypeVar
@@ -18,30 +18,23 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from gpulease.errors import GPULeaseError
-from gpulease.policy.budgets import Use
 from gpulease.policy.calendar.reservation import Reservation
-from gpulease.policy.model import Lease, LeaseState
+from gpulease.policy.model import Lease
 from gpulease.private_files import require_private
-from gpulease.store import fence, history, people, retention, usage, writing
+from gpulease.store import fence, history, writing
 from gpulease.store import reservations as reserved
 from gpulease.store.database import require_head
 from gpulease.store.engine import LOCK_WAIT, files_of, make_engine, sqlite_path, translated
 from gpulease.store.fence import Continuity
 from gpulease.store.models import (
-    AuditRecord,
     Change,
-    EvidenceMinute,
     IdempotencyKey,
     LeaseRow,
     MetaRow,
-    Page,
     PolicyRow,
     PolicyVersion,
-    TransitionRecord,
-    VerdictChange,
     from_json,
 )
-from gpulease.store.retention import Ages
 
 _NEWEST_FIRST = sa.select(PolicyRow).order_by(PolicyRow.version.desc())
 
@@ -218,86 +211,6 @@ class Store:
         with self._read() as session:
             return writing.remembered(session, key, now)
 
-    def leases(
-        self,
-        *,
-        users: Sequence[str] | None = None,
-        groups: Sequence[str] | None = None,
-        states: Sequence[LeaseState] | None = None,
-        before: str | None = None,
-        limit: int = 50,
-    ) -> Page:
-        """Return a page of leases, newest first.
-
-        ``users`` and ``groups`` say whose (either fits; both ``None`` is everybody's); ``before``
-        is the ``next`` of the page before; ``limit`` is cut to 1 to 500.
-
-        Raises:
-            GPULeaseError: ``bad_page`` (400) for a ``before`` that no page gave.
-        """
-        with self._read() as session:
-            return history.page(
-                session, users=users, groups=groups, states=states, before=before, limit=limit
-            )
-
-    def leases_at(
-        self,
-        *,
-        users: Sequence[str] | None = None,
-        groups: Sequence[str] | None = None,
-        states: Sequence[LeaseState] | None = None,
-        of: history.Of = history.EVERY,
-        offset: int = 0,
-        limit: int = 50,
-    ) -> tuple[list[Lease], int]:
-        """Return leases from ``offset`` on, newest first, and how many there are altogether."""
-        with self._read() as session:
-            return history.counted_page(
-                session,
-                users=users,
-                groups=groups,
-                states=states,
-                of=of,
-                offset=offset,
-                limit=limit,
-            )
-
-    def transitions(self, lease_id: str) -> list[TransitionRecord]:
-        """Return a lease's audit, oldest first."""
-        with self._read() as session:
-            return history.transitions(session, lease_id)
-
-    def kept_plans(self, wanted: Collection[int]) -> dict[int, history.PlanRecord]:
-        """Return these plans by their numbers; some may be gone."""
-        with self._read() as session:
-            return history.read(session, wanted)
-
-    def incidents(
-        self,
-        whys: Sequence[str],
-        *,
-        since: datetime | None = None,
-        offset: int = 0,
-        limit: int | None = 50,
-    ) -> tuple[list[AuditRecord], int]:
-        """Return changes for these reasons from ``offset`` on, newest first, and their number.
-
-        ``since`` leaves older ones out; ``limit`` ``None`` gives all.
-        """
-        with self._read() as session:
-            return history.incidents(session, whys, since=since, offset=offset, limit=limit)
-
-    def changes(
-        self, words: Sequence[str], *, offset: int = 0, limit: int = 50
-    ) -> tuple[list[AuditRecord], int]:
-        """Return the changes that have every word, newest first, and their number.
-
-        A word is looked for, whatever its case, in who made the change and why, its note, and the
-        lease's id, user and class.
-        """
-        with self._read() as session:
-            return history.changes(session, words, offset=offset, limit=limit)
-
     def policy(self, version: int | None = None) -> PolicyVersion | None:
         """Return one version of the policy, the newest by default."""
         with self._read() as session:
@@ -360,61 +273,14 @@ class Store:
             reserved.note(session, event)
 
     def read(self, work: Callable[Concatenate[Session, P], R], *args: P.args, **kw: P.kwargs) -> R:
-        """Return what one of this room's reading functions finds, such as ``runs.page``."""
+        """Return what one of this room's reading functions finds, such as ``history.page``."""
         with self._read() as session:
             return work(session, *args, **kw)
 
     def write(self, work: Callable[Concatenate[Session, P], R], *args: P.args, **kw: P.kwargs) -> R:
-        """Run one of this room's writing functions as a transaction, such as ``runs.save``."""
+        """Run one of this room's writing functions as a transaction: ``retention.sweep``."""
         with self._write() as session:
             return work(session, *args, **kw)
-
-    def usage_part(
-        self,
-        since: datetime,
-        until: datetime,
-        *,
-        users: Sequence[str] | None = None,
-        projects: Sequence[str] | None = None,
-        after: int = 0,
-    ) -> tuple[list[Use], int]:
-        """Return a part of what was charged between two instants, of these people or projects.
-
-        With it: after which row the next part begins; 0 for the last.
-        """
-        with self._read() as session:
-            return usage.part(session, since, until, users=users, projects=projects, after=after)
-
-    def past(self, since: datetime, until: datetime) -> usage.Past:
-        """Return the leases that were asked for within a time and when they were used."""
-        with self._read() as session:
-            return usage.past(session, since, until)
-
-    def record_evidence(
-        self, changes: Sequence[VerdictChange], minutes: Sequence[EvidenceMinute]
-    ) -> None:
-        """Store verdict changes, and add parts of minutes to what is stored of them."""
-        with self._write() as session:
-            writing.add_evidence(session, changes, minutes)
-
-    def sweep(self, now: datetime, ages: Ages) -> int:
-        """Take one small batch of what is too old away; return how many rows, 0 when none is."""
-        with self._write() as session:
-            return retention.sweep(session, now, ages)
-
-    def forget(self, user: str) -> tuple[str, int]:
-        """Put a pseudonym in a person's place; return it, and how many leases were theirs.
-
-        Raises:
-            GPULeaseError: ``still_leasing`` (409).
-        """
-        with self._write() as session:
-            return people.forget(session, user)
-
-    def busy_seconds(self, leases: Sequence[str]) -> dict[str, tuple[float, float]]:
-        """Return how many seconds each of these leases was busy, and was watched in all."""
-        with self._read() as session:
-            return history.busy_seconds(session, leases)
 
     def _take_over(self) -> None:
         with translated(), Session(self._writing) as session, session.begin():

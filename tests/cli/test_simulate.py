@@ -14,7 +14,7 @@ from gpulease import cli
 from gpulease.policy import document
 from gpulease.policy.model import EndReason, Lease, LeaseState, Verdict, Wait
 from gpulease.service.control_loop.deciding import Plans
-from gpulease.store import Change, Store, VerdictChange, upgrade
+from gpulease.store import Change, Store, VerdictChange, upgrade, writing
 from tests.policy.build import request, snapshot
 from tests.simulate.build import policy
 
@@ -122,7 +122,9 @@ def test_what_the_database_recorded(files: Path, capsys: pytest.CaptureFixture[s
     try:
         store.save([Change(None, lease, "ann", "asked")], began)
         changes = [(10, Verdict.BUSY), (110, Verdict.IDLE)]
-        store.record_evidence([VerdictChange(lease.id, at(s), v) for s, v in changes], [])
+        store.write(
+            writing.add_evidence, [VerdictChange(lease.id, at(s), v) for s, v in changes], []
+        )
         # The service may run meanwhile.
         words = ["simulate", "--history", "--database", address, "--devices", "cards=1", "--json"]
         assert cli.main([*words, "--policy", f"{files}/now.yaml"]) == 0

@@ -14,7 +14,7 @@ from gpulease.errors import GPULeaseError
 from gpulease.policy import lifecycle
 from gpulease.policy.model import EndReason, Lease, LeaseState, TimeOuts
 from gpulease.providers.kubernetes.manifests import manifest
-from gpulease.store import Change
+from gpulease.store import Change, history
 from testcluster.cluster import Cluster
 from testcluster.lease_service import Service, service
 from testcluster.lease_world import OBEDIENT, LeaseWorld
@@ -105,8 +105,8 @@ async def test_a_restored_backup_adopts_what_it_does_not_know(
         left = adopted.hard_end - datetime.now(UTC) if adopted.hard_end else timedelta()
         assert timedelta(minutes=55) < left <= timedelta(hours=1)
         assert [alert.reason for alert in second.loop.alerts] == ["adopted"]
-        history = await second.ledger.call(second.ledger.store.transitions, name)
-        assert [each.why for each in history] == ["adopted"]
+        changes = await second.ledger.read(history.transitions, name)
+        assert [each.why for each in changes] == ["adopted"]
     async with service(world, tmp_path, backup.name) as third:
         await rounds(third)
         assert [alert.reason for alert in third.loop.alerts] == ["adopted"], "a restart forgot it"

@@ -10,7 +10,7 @@ import pytest
 from gpulease.errors import GPULeaseError
 from gpulease.policy.model import LeaseState
 from gpulease.service.hubs.auth import Asker
-from gpulease.store import EvidenceMinute
+from gpulease.store import EvidenceMinute, history, writing
 from tests.service.kit import Site
 
 START = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -70,7 +70,7 @@ async def test_leases_of_an_earlier_service_are_shown(hub, run) -> None:
         ledger = site.service.services.ledger
         ledger.leases.pop(lease_id, None)
         minute = EvidenceMinute(lease_id, START, busy=30.0, idle=90.0)
-        await ledger.call(ledger.store.record_evidence, [], [minute])
+        await ledger.write(writing.add_evidence, [], [minute])
         client = site.client(hub.page_token("stu"))
         shown = await client.lease(lease_id)
         assert (shown["state"], shown["busy_share"]) == ("ended", 0.25)
@@ -124,8 +124,7 @@ async def test_a_page_of_live_leases_is_the_stores(site: Site) -> None:
                 found = await site.service.services.history.page(
                     asker, state="live", mine=mine, offset=offset, limit=limit
                 )
-                stored = await ledger.call(
-                    ledger.store.leases_at,
+                stored = await ledger.read(history.counted_page,
                     users=None if everybody else [asker.name],
                     groups=None if everybody else [] if mine else list(asker.leads),
                     states=live, offset=offset, limit=limit,

@@ -10,7 +10,7 @@ import pytest
 from gpulease.channel import websocket
 from gpulease.errors import GPULeaseError
 from gpulease.service.leases import events as events_module
-from gpulease.store import EvidenceMinute
+from gpulease.store import EvidenceMinute, history, writing
 from tests.helpers import wait_for_async
 from tests.service.kit import PREFIX, Server, Site, active_lease, connect, kernel
 
@@ -136,11 +136,11 @@ async def test_keys_of_kernels_that_ended_while_the_service_was_away_are_withdra
 
 async def test_the_busy_share_is_shown_and_goes_on_from_what_is_stored(site: Site) -> None:
     lease, channel, supervisor = await active_lease(site)
-    loop, store = site.service.services.loop, site.service.services.ledger.store
+    loop, _store = site.service.services.loop, site.service.services.ledger.store
     assert channel.view(lease["id"])["busy_share"] is None  # type: ignore[index]
     at = loop.clock().replace(second=0, microsecond=0)
     minute = EvidenceMinute(lease["id"], at, busy=4500.0, idle=1400.0, unknown=100.0)
-    await site.service.services.ledger.call(store.record_evidence, [], [minute])
+    await site.service.services.ledger.write(writing.add_evidence, [], [minute])
     await loop.recover()
     view = await _view(channel, lease["id"], lambda v: v["busy_share"] is not None, "a share")
     assert view["busy_share"] == 0.75
@@ -164,8 +164,7 @@ async def test_a_lease_lives_and_ends_on_postgresql(run: Any, cluster: Any) -> N
         await supervisor.say({"type": "drained", "result": "done"})
         ended = await site.lease(lease["id"], "ended")
         assert ended.end_reason == "returned"
-        page, total = await site.service.services.ledger.call(
-            site.service.services.ledger.store.leases_at,
+        page, total = await site.service.services.ledger.read(history.counted_page,
             users=["stu"], groups=None, states=None, offset=0, limit=10,
         )  # fmt: skip
         assert ([each.id for each in page], total) == ([lease["id"]], 1)

@@ -14,7 +14,7 @@ from gpulease.policy import document
 from gpulease.policy.explanation.decision import decisions
 from gpulease.policy.model import Action, Alert, Snapshot, Wait, Warn
 from gpulease.service.control_loop.deciding import Plans, last_spread
-from gpulease.store import Ages
+from gpulease.store import Ages, retention
 from gpulease.store.engine import make_engine
 from gpulease.store.history import unpack
 from tests.policy.build import NOW, cards, policy
@@ -119,7 +119,7 @@ async def test_why_a_lease_was_decided_about_is_told_to_admins_alone(site: Site)
 
     services = site.service.services
     later = NOW + 5000 * DAY
-    while await services.ledger.call(services.ledger.store.sweep, later, Ages()):
+    while await services.ledger.write(retention.sweep, later, Ages()):
         pass
     again = await admin.call("GET", f"leases/{lease['id']}/why")
     assert not any(each["inputs"] for each in again["items"])

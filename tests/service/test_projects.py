@@ -12,6 +12,7 @@ from gpulease.cli import main as command_line
 from gpulease.errors import GPULeaseError
 from gpulease.runs.submission import said
 from gpulease.service.hubs.auth import SCOPE_REQUEST, SCOPE_RESERVE
+from gpulease.store import usage
 from tests.helpers import wait_for_async
 from tests.service.kit import Site, active_lease
 
@@ -102,7 +103,7 @@ async def test_an_owner_takes_back_what_another_project_borrowed(run: Any, polic
         assert bio["pools"]["simulated-gpu"] == {
             "guarantee": 1, "limit": None, "held": 1, "waiting": 0, "share": 1,
         }  # fmt: skip
-        (used,) = site.service.services.ledger.store.usage_part(ended.created, ended.ended)[0]
+        (used,) = site.service.services.ledger.store.read(usage.part, ended.created, ended.ended)[0]
         assert (used.project, used.user, used.units, used.price) == ("phys", "stu", 1, 2.0)
         for peer in (*peers, *more):
             await peer.close()

@@ -15,6 +15,7 @@ from gpulease.policy.explanation import forecast, reasons
 from gpulease.policy.model import Activate, EndReason, Lease, LeaseState
 from gpulease.service.control_loop import deciding
 from gpulease.service.supervisors.supervisor_connections import SupervisorConnections
+from gpulease.store import history
 from tests.helpers import wait_for_async
 from tests.service.kit import Site, active_lease
 
@@ -199,7 +200,7 @@ async def test_what_a_plan_says_of_a_lease_that_changed_meanwhile_is_dropped(
     await site.lease(asked["id"], "ended")
     rounds = services.loop.rounds
     await wait_for_async(lambda: services.loop.rounds > rounds, 30, "the round's end")
-    found = services.ledger.store.transitions(asked["id"])
+    found = services.ledger.store.read(history.transitions, asked["id"])
     assert [row.why for row in found] == ["asked", "returned"]
     assert services.metrics.registry.get_sample_value(
         "gpulease_errors_total", {"reason": "stale_plan"}
@@ -224,7 +225,7 @@ async def test_what_a_start_meets_is_told_while_its_stage_stays(site: Site, monk
         asyncio.ensure_future(_follow(site.client(site.hub.admin_token()), admin_told)),
     ]
     await wait_for_async(lambda: told and told[-1]["reason"] == "pulling", 30, "the stage")
-    rows = services.ledger.store.transitions(asked["id"])
+    rows = services.ledger.store.read(history.transitions, asked["id"])
     before = told[-1]
     for said, detail in (("pulled_again", "ErrImagePull: lost"), ("", "Pulling image again")):
         words |= {"said": said, "detail": detail}
@@ -242,7 +243,7 @@ async def test_what_a_start_meets_is_told_while_its_stage_stays(site: Site, monk
         assert found["detail"] == detail
     assert told[-1]["version"] == before["version"]
     assert "detail" not in told[-1]
-    assert services.ledger.store.transitions(asked["id"]) == rows
+    assert services.ledger.store.read(history.transitions, asked["id"]) == rows
     for each in follow:
         each.cancel()
 

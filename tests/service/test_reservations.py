@@ -391,7 +391,7 @@ async def test_a_reservation_goes_long_after_its_last_window_and_with_it_what_ha
     assert await kept_at(at + timedelta(seconds=1)) == ["series"]
     assert (await book(teacher))["id"] != lab["id"], "its name is free again"
     assert await kept_at(at + timedelta(weeks=6)) == []
-    happened = await services.ledger.call(services.ledger.store.read, events, None, "")
+    happened = await services.ledger.read(events, None, "")
     assert happened == []
     error = await refused(teacher.call("GET", f"reservations/{series['id']}"))
     assert error.status == 404

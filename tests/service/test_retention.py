@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 from gpulease.errors import GPULeaseError
 from gpulease.service.context import Retention
-from gpulease.store import Ages
+from gpulease.store import Ages, retention
 from tests.helpers import wait_for_async
 from tests.service.kit import Site, active_lease
 
@@ -40,7 +40,7 @@ async def test_a_store_that_is_away_is_waited_for(site: Site, monkeypatch, caplo
             raise GPULeaseError("store_unavailable", "It is away.", status=503)
         return 0
 
-    monkeypatch.setattr(ledger.store, "sweep", away)
+    monkeypatch.setattr(retention, "sweep", away)
     task = asyncio.create_task(Retention(ledger, reserved, Ages(), every=0.01).run())
     await wait_for_async(lambda: len(asked) > 1, 30, "another look")
     task.cancel()

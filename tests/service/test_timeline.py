@@ -13,7 +13,7 @@ from gpulease.errors import GPULeaseError
 from gpulease.policy.model import Device
 from gpulease.service.control_loop.evidence import Readings
 from gpulease.service.leases.history import STEPS, by_device, step_of, timeline
-from gpulease.store import EvidenceMinute
+from gpulease.store import EvidenceMinute, writing
 from gpulease.store.usage import HeldTime, Used, Waited
 from tests.helpers import wait_for_async
 from tests.policy.build import NOW, active, at, busy
@@ -89,7 +89,7 @@ async def test_the_use_of_a_device_is_read_from_the_minutes_of_its_leases(site: 
     services = site.service.services
     at = services.loop.shown().now.replace(second=0, microsecond=0) - timedelta(hours=5)
     minutes = [EvidenceMinute(lease["id"], at, busy=30.0, idle=30.0)]
-    await services.ledger.call(services.ledger.store.record_evidence, [], minutes)
+    await services.ledger.write(writing.add_evidence, [], minutes)
     admin = site.client(site.hub.admin_token())
     found = await admin.call("GET", "usage/devices?hours=6")
     before = [(sum(each["held"][:-4]), sum(each["busy"][:-4])) for each in found["items"]]

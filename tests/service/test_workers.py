@@ -25,6 +25,7 @@ from gpulease.service.reservations import expansion
 from gpulease.service.routes import OPERATIONS
 from gpulease.service.schemas.bodies import UsageQuery
 from gpulease.service.workers import NICE, WAITING_MAX, Workers
+from gpulease.store import usage
 from tests.helpers import wait_for_async
 from tests.policy.calendar.test_ics import BERLIN, OUTLOOK, calendar
 from tests.service.kit import Hub, Site
@@ -207,14 +208,13 @@ async def test_what_is_refused_has_read_nothing_of_the_store(
     site: Site, hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Asks for GPUs are written by the thread that reads, so whoever reads waits for a turn."""
-    services, reads = site.service.services, []
-    part = services.ledger.store.usage_part
+    services, reads, part = site.service.services, [], usage.part
 
     def counted(*args: Any, **kwargs: Any) -> Any:
         reads.append(args)
         return part(*args, **kwargs)
 
-    monkeypatch.setattr(services.ledger.store, "usage_part", counted)
+    monkeypatch.setattr(usage, "part", counted)
     token, asked = hub.server_token("stu"), WAITING_MAX + 4
     async with services.workers.turn("stu"):
         asking = [

@@ -17,6 +17,7 @@ from gpulease.store import (
     backup,
     database,
     restore,
+    writing,
 )
 from gpulease.store.engine import make_engine
 from gpulease.store.models import Base
@@ -70,7 +71,9 @@ def test_a_backup_comes_back_whole_in_either_kind(filled, other, tmp_path):
     assert [lease.id for lease in store.live()] == ["r1"]
     # The counting of rows goes on behind those that were restored.
     store.save([new(request(2))], NOW)
-    store.record_evidence([VerdictChange("r2", NOW, Verdict.IDLE)], [EvidenceMinute("r2", NOW)])
+    store.write(
+        writing.add_evidence, [VerdictChange("r2", NOW, Verdict.IDLE)], [EvidenceMinute("r2", NOW)]
+    )
     store.close()
 
 

@@ -9,7 +9,15 @@ import sqlalchemy as sa
 from gpulease.errors import GPULeaseError
 from gpulease.policy import lifecycle
 from gpulease.policy.model import EndReason, Lease, LeaseState, Shape, Start, Verdict
-from gpulease.store import Change, EvidenceMinute, IdempotencyKey, Store, VerdictChange
+from gpulease.store import (
+    Change,
+    EvidenceMinute,
+    IdempotencyKey,
+    Store,
+    VerdictChange,
+    history,
+    writing,
+)
 from gpulease.store.models import from_json, to_json
 from tests.policy.build import NOW, OUTS, active, at, draining, request, starting, warned
 
@@ -73,7 +81,10 @@ def test_each_change_is_an_audit_row(store):
     store.save([new(lease)], NOW)
     store.save([Change(lease, started, "service", "starting")], at(1))
     store.save([Change(started, ended, "admin", "forced")], at(2))
-    rows = [(r.who, r.why, r.source, r.target, r.at, r.note) for r in store.transitions("r1")]
+    rows = [
+        (r.who, r.why, r.source, r.target, r.at, r.note)
+        for r in store.read(history.transitions, "r1")
+    ]
     assert rows == [
         ("ann", "asked", "", "queued", NOW, ""),
         ("service", "starting", "queued", "starting", at(1), ""),
@@ -90,7 +101,7 @@ def test_a_lease_that_moved_on_is_not_overwritten(store):
     error = refused("version_conflict", store.save, [Change(lease, late, "service", "x")], NOW)
     assert error.status == 409
     assert store.lease("r1") == first
-    assert len(store.transitions("r1")) == 2
+    assert len(store.read(history.transitions, "r1")) == 2
 
 
 def test_changes_are_written_all_or_none(store):
@@ -102,7 +113,7 @@ def test_changes_are_written_all_or_none(store):
         Change(one, ended, "ann", "withdrawn"), Change(stale, stale, "service", "x"),
     ], NOW)  # fmt: skip
     assert store.lease("r1") == one
-    assert len(store.transitions("r1")) == 1
+    assert len(store.read(history.transitions, "r1")) == 1
 
 
 def test_a_lease_is_made_once(store):
@@ -176,7 +187,7 @@ def test_history_pages_through_everything_once(store):
     store.save([new(lease) for lease in leases], NOW)
     seen, following = [], None
     while True:
-        page = store.leases(before=following, limit=4)
+        page = store.read(history.page, before=following, limit=4)
         seen += [lease.id for lease in page.leases]
         following = page.next
         if following is None:
@@ -198,7 +209,7 @@ def test_history_is_filtered_by_person_group_and_state(store):
     )
 
     def ids(**how):
-        return {lease.id for lease in store.leases(**how).leases}
+        return {lease.id for lease in store.read(history.page, **how).leases}
 
     assert ids() == {"r1", "r2", "r3"}
     assert ids(users=["ann"]) == {"r1"}
@@ -211,13 +222,13 @@ def test_history_is_filtered_by_person_group_and_state(store):
 
 @pytest.mark.parametrize("before", ["", "x", "~", "2026-01-01~a", "2026-01-01T00:00:00+00:00~"])
 def test_a_page_that_does_not_exist(store, before):
-    refused("bad_page", store.leases, before=before)
+    refused("bad_page", store.read, history.page, before=before)
 
 
 def test_a_page_has_a_size(store):
     store.save([new(request(n)) for n in range(3)], NOW)
-    assert len(store.leases(limit=0).leases) == 1
-    assert len(store.leases(limit=10**9).leases) == 3
+    assert len(store.read(history.page, limit=0).leases) == 1
+    assert len(store.read(history.page, limit=10**9).leases) == 3
 
 
 def test_the_name_of_a_device_may_be_as_long_as_a_cluster_makes_it(store):
@@ -231,9 +242,9 @@ def test_of_ended_leases_the_last_to_end_comes_first(store):
     long = replace(request(1), state=LeaseState.ENDED, ended=at(50))
     short = replace(request(2, created=at(10)), state=LeaseState.ENDED, ended=at(20))
     store.save([new(long), new(short), new(request(3, created=at(5)))], NOW)
-    found, total = store.leases_at(states=[LeaseState.ENDED])
+    found, total = store.read(history.counted_page, states=[LeaseState.ENDED])
     assert ([lease.id for lease in found], total) == (["r1", "r2"], 2)
-    found, total = store.leases_at()
+    found, total = store.read(history.counted_page)
     assert ([lease.id for lease in found], total) == (["r2", "r3", "r1"], 3)
 
 
@@ -267,11 +278,14 @@ def a_round(store, first, number):
         lambda: store.save(
             [Change(a, b, "p", "w") for a, b in zip(asked, running, strict=True)], NOW
         ),
-        lambda: store.record_evidence(
+        lambda: store.write(
+            writing.add_evidence,
             [VerdictChange(x.id, NOW, Verdict.BUSY) for x in running],
             [EvidenceMinute(x.id, minute, busy=3) for x in running],
         ),
-        lambda: store.record_evidence([], [EvidenceMinute(x.id, minute, idle=3) for x in running]),
+        lambda: store.write(
+            writing.add_evidence, [], [EvidenceMinute(x.id, minute, idle=3) for x in running]
+        ),
         lambda: store.save(
             [Change(a, b, "p", "w") for a, b in zip(running, ended, strict=True)], NOW
         ),
@@ -282,7 +296,7 @@ def test_a_round_takes_as_many_statements_for_many_changes_as_for_few(store):
     few = [statements(store, work) for work in a_round(store, 0, 2)]
     many = [statements(store, work) for work in a_round(store, 10, 200)]
     assert many == few
-    assert store.busy_seconds(["r150"]) == {"r150": (3.0, 6.0)}
+    assert store.read(history.busy_seconds, ["r150"]) == {"r150": (3.0, 6.0)}
 
 
 def test_a_refusal_names_all_changes_in_conflict(store):

@@ -4,7 +4,7 @@ import gzip
 import json
 
 from gpulease.policy.model import LeaseState
-from gpulease.store import Change, Store, backup, export
+from gpulease.store import Change, Store, backup, export, history, people
 from gpulease.store.models import ReservationEventRow, ReservationRow
 from tests.policy.build import NOW, request
 from tests.store.test_leases import new, refused
@@ -63,13 +63,13 @@ def test_all_that_is_stored_about_a_person_is_exported(address):
 def test_who_is_forgotten_is_nowhere_and_the_use_stays(address, tmp_path):
     fill(address)
     store = Store.open(address)
-    pseudonym, number = store.forget("maria")
+    pseudonym, number = store.write(people.forget, "maria")
     assert number == 1
     kept = store.lease("L1")
     assert kept is not None
     assert (kept.user, kept.groups, kept.end_reason) == (pseudonym, ("cs101",), "returned")
-    assert store.busy_seconds(["L1"]) == {"L1": (60.0, 180.0)}
-    assert [row.who for row in store.transitions("r2")] == ["eve", pseudonym]
+    assert store.read(history.busy_seconds, ["L1"]) == {"L1": (60.0, 180.0)}
+    assert [row.who for row in store.read(history.transitions, "r2")] == ["eve", pseudonym]
     store.close()
     backup(address, tmp_path / "b")
     text = gzip.decompress((tmp_path / "b").read_bytes()).decode()
@@ -82,7 +82,7 @@ def test_who_is_forgotten_is_nowhere_and_the_use_stays(address, tmp_path):
 def test_who_has_a_lease_is_not_forgotten(address):
     store = Store.open(address)
     store.save([new(request(1, user="maria"))], NOW)
-    assert refused("still_leasing", store.forget, "maria").numbers == {"leases": 1}
+    assert refused("still_leasing", store.write, people.forget, "maria").numbers == {"leases": 1}
     assert store.lease("r1").user == "maria"
     store.close()
 
@@ -90,8 +90,8 @@ def test_who_has_a_lease_is_not_forgotten(address):
 def test_two_people_have_two_pseudonyms_and_nobody_has_one(address):
     fill(address)
     store = Store.open(address)
-    assert store.forget("maria")[0] != store.forget("eve")[0]
+    assert store.write(people.forget, "maria")[0] != store.write(people.forget, "eve")[0]
     for name in ("mariah", "maria"):
-        error = refused("unknown_person", store.forget, name)
+        error = refused("unknown_person", store.write, people.forget, name)
         assert name in error.sentence, "a misspelt name does not look like done"
     store.close()

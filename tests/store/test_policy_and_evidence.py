@@ -3,7 +3,7 @@
 import sqlalchemy as sa
 
 from gpulease.policy.model import Verdict
-from gpulease.store import EvidenceMinute, Store, VerdictChange, usage
+from gpulease.store import EvidenceMinute, Store, VerdictChange, usage, writing
 from gpulease.store.models import EvidenceMinuteRow, MetaRow, VerdictRow
 from tests.policy.build import NOW, active, at, request
 from tests.store.test_leases import new, refused
@@ -45,12 +45,13 @@ def test_the_instance_lives_as_long_as_the_database_and_no_secret_is_in_it(addre
 
 def test_verdict_changes_and_minutes(store):
     store.save([new(request(1))], NOW)
-    store.record_evidence(
+    store.write(
+        writing.add_evidence,
         [VerdictChange("r1", NOW, Verdict.BUSY), VerdictChange("r1", at(9), Verdict.IDLE)],
         [EvidenceMinute("r1", NOW, busy=9, peak=0.5)],
     )
-    store.record_evidence([], [EvidenceMinute("r1", NOW, idle=51, peak=0.2)])
-    store.record_evidence([], [EvidenceMinute("r1", at(60), unknown=60)])
+    store.write(writing.add_evidence, [], [EvidenceMinute("r1", NOW, idle=51, peak=0.2)])
+    store.write(writing.add_evidence, [], [EvidenceMinute("r1", at(60), unknown=60)])
     with store._read() as session:
         rows = session.scalars(sa.select(EvidenceMinuteRow).order_by(EvidenceMinuteRow.minute))
         found = [(r.minute, r.busy, r.idle, r.unknown, r.peak) for r in rows]
@@ -62,9 +63,9 @@ def test_verdict_changes_and_minutes(store):
 def test_use_is_summed_over_all_leases_and_devices_of_a_minute(store):
     for lease in (active(1), active(2, count=3, devices=("a", "b", "c"))):
         store.save([new(lease)], NOW)
-    store.record_evidence([], [EvidenceMinute("r1", NOW, busy=40, idle=20)])
-    store.record_evidence([], [EvidenceMinute("r2", NOW, busy=10, unknown=50)])
-    store.record_evidence([], [EvidenceMinute("r1", at(60), quiet=60)])
+    store.write(writing.add_evidence, [], [EvidenceMinute("r1", NOW, busy=40, idle=20)])
+    store.write(writing.add_evidence, [], [EvidenceMinute("r2", NOW, busy=10, unknown=50)])
+    store.write(writing.add_evidence, [], [EvidenceMinute("r1", at(60), quiet=60)])
     first, second = usage.Used(NOW, 70, 0, 20, 150), usage.Used(at(60), 0, 60, 0, 0)
     assert store.read(usage.minutes, NOW, at(120)) == [first, second]
     assert store.read(usage.minutes, NOW, at(60)) == [first]

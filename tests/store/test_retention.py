@@ -9,7 +9,16 @@ import sqlalchemy as sa
 from sqlalchemy import event
 
 from gpulease.policy.model import EndReason, LeaseState, Verdict
-from gpulease.store import Ages, EvidenceMinute, Store, VerdictChange, upgrade
+from gpulease.store import (
+    Ages,
+    EvidenceMinute,
+    Store,
+    VerdictChange,
+    history,
+    retention,
+    upgrade,
+    writing,
+)
 from gpulease.store.models import Base, to_json
 from tests.policy.build import NOW, request
 from tests.store.test_leases import new
@@ -33,13 +42,13 @@ def watched(store: Store, lease: str, since: datetime, minutes: int) -> None:
         )
         for n in range(minutes)
     ]
-    store.record_evidence([VerdictChange(lease, since, Verdict.BUSY)], parts)
+    store.write(writing.add_evidence, [VerdictChange(lease, since, Verdict.BUSY)], parts)
 
 
 def sweep(store: Store, now: datetime = NOW, ages: Ages = AGES) -> int:
     """Sweep until nothing is left; return how many batches it took."""
     batches = 0
-    while store.sweep(now, ages):
+    while store.write(retention.sweep, now, ages):
         batches += 1
     return batches
 
@@ -58,13 +67,13 @@ def test_minutes_become_hours_then_sums_and_say_the_same_throughout(store):
     for lease in ("r1", "r2"):
         watched(store, lease, start, 150)
     sums = dict.fromkeys(("r1", "r2"), (150 * 20.0, 150 * 60.0))
-    assert store.busy_seconds(["r1", "r2"]) == sums
+    assert store.read(history.busy_seconds, ["r1", "r2"]) == sums
     assert sweep(store, start + DAY / 2) == 0
     assert counts(store)["evidence_minutes"] == 300
 
     assert sweep(store) > 0
     assert counts(store)["evidence_minutes"] == 2 * 3
-    assert store.busy_seconds(["r1", "r2"]) == sums
+    assert store.read(history.busy_seconds, ["r1", "r2"]) == sums
     with store._read() as session:
         rows = session.execute(
             sa.text("select busy, peak from evidence_minutes where lease_id='r1' order by minute")
@@ -75,9 +84,9 @@ def test_minutes_become_hours_then_sums_and_say_the_same_throughout(store):
 
     assert sweep(store, NOW + 31 * DAY) > 0
     assert counts(store)["evidence_minutes"] == counts(store)["verdicts"] == 0
-    assert store.busy_seconds(["r1", "r2"]) == sums
+    assert store.read(history.busy_seconds, ["r1", "r2"]) == sums
     watched(store, "r1", NOW + 31 * DAY, 1)
-    assert store.busy_seconds(["r1"]) == {"r1": (151 * 20.0, 151 * 60.0)}
+    assert store.read(history.busy_seconds, ["r1"]) == {"r1": (151 * 20.0, 151 * 60.0)}
 
 
 def test_a_minute_of_today_stays_a_minute(store):
@@ -101,8 +110,8 @@ def test_a_lease_goes_400_days_after_its_end_with_all_that_is_its_own(store):
         for table in ("transitions", "lease_groups", "verdicts", "evidence_minutes"):
             query = f"select count(*) from {table} where lease_id = 'old'"
             assert session.scalar(sa.text(query)) == 0
-    assert [row.why for row in store.transitions("young")]
-    assert store.busy_seconds(["young"]) == {"young": (100.0, 300.0)}
+    assert [row.why for row in store.read(history.transitions, "young")]
+    assert store.read(history.busy_seconds, ["young"]) == {"young": (100.0, 300.0)}
 
 
 def test_a_version_of_the_policy_goes_400_days_after_the_next_came_into_force(store):
@@ -124,7 +133,7 @@ def test_a_batch_is_small(store):
         store.save([new(request(n))], NOW)
         watched(store, f"r{n}", NOW - 3 * DAY, 120)
     most, before = 0, counts(store)["evidence_minutes"]
-    while store.sweep(NOW, AGES):
+    while store.write(retention.sweep, NOW, AGES):
         left = counts(store)["evidence_minutes"]
         most, before = max(most, before - left), left
     assert before == 120
@@ -189,18 +198,18 @@ def use(store: Store, now: datetime) -> list[str]:
     event.listen(store._reading, "before_cursor_execute", note)
     store.save([new(request(1, created=now))], now)
     watched(store, "r1", now, 2)
-    store.sweep(now + DAY, AGES)
+    store.write(retention.sweep, now + DAY, AGES)
     store.live()
     store.next_ticket(now)
-    store.leases(limit=50)
-    store.leases(users=["user5"], limit=50)
-    store.leases(users=["user5"], groups=["cs1"], limit=50)
-    store.leases_at(users=["user5"], limit=50)
-    store.busy_seconds(["L5", "r1"])
-    store.transitions("L5")
-    store.incidents(["adopted", "volume_failed"], limit=50)
-    store.incidents(["adopted"], since=now - DAY, limit=None)
-    store.kept_plans([1, 100])
+    store.read(history.page, limit=50)
+    store.read(history.page, users=["user5"], limit=50)
+    store.read(history.page, users=["user5"], groups=["cs1"], limit=50)
+    store.read(history.counted_page, users=["user5"], limit=50)
+    store.read(history.busy_seconds, ["L5", "r1"])
+    store.read(history.transitions, "L5")
+    store.read(history.incidents, ["adopted", "volume_failed"], limit=50)
+    store.read(history.incidents, ["adopted"], since=now - DAY, limit=None)
+    store.read(history.plans, [1, 100])
     event.remove(store._reading, "before_cursor_execute", note)
     plans = []
     with store._reading.connect() as connection:

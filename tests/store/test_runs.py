@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from gpulease.runs import life
-from gpulease.store import Ages, RunChange, Store, export
+from gpulease.store import Ages, RunChange, Store, export, people, retention
 from gpulease.store import runs as stored
 from tests.runs.test_life import NOW, run
 from tests.store.test_leases import refused
@@ -49,23 +49,23 @@ def test_what_may_still_have_a_server_is_alive_and_old_runs_go(store):
     save(store, RunChange(None, over, "stu", "cancelled"))
     assert store.read(stored.live) == [over]
     later = NOW + timedelta(days=91)
-    assert store.sweep(later, Ages()) == 0, "nobody knows that its server is gone"
+    assert store.write(retention.sweep, later, Ages()) == 0, "nobody knows that its server is gone"
     save(store, RunChange(over, replace(over, cleared=True, version=3), "gpulease"))
     assert store.read(stored.live) == []
-    assert store.sweep(NOW + timedelta(days=89), Ages()) == 0
-    assert store.sweep(later, Ages()) == 1
+    assert store.write(retention.sweep, NOW + timedelta(days=89), Ages()) == 0
+    assert store.write(retention.sweep, later, Ages()) == 1
     assert store.read(stored.one, over.id) is None
 
 
 def test_a_persons_runs_are_exported_and_forgotten(store, address):
     one = run(1, user="maria", notebook="marias-thesis.ipynb", parameters={"who": "maria"})
     save(store, RunChange(None, one, "maria", "submitted", "maria's"))
-    refused("still_leasing", store.forget, "maria")
+    refused("still_leasing", store.write, people.forget, "maria")
     over = life.cancel(one, one.user, NOW)
     save(store, RunChange(one, over, "maria", "cancelled"))
     (found,) = export(address, "maria")["runs"]
     assert (found["notebook"], len(found["changes"])) == ("marias-thesis.ipynb", 2)
-    pseudonym, _ = store.forget("maria")
+    pseudonym, _ = store.write(people.forget, "maria")
     left = store.read(stored.one, one.id)
     assert left is not None
     assert (left.user, left.outcome) == (pseudonym, "cancelled")

@@ -8,7 +8,7 @@ from gpulease.errors import GPULeaseError
 from gpulease.policy import lifecycle
 from gpulease.policy.budgets import Use
 from gpulease.policy.model import EndReason, Lease
-from gpulease.store import Change, usage
+from gpulease.store import Change, people, usage
 from tests.policy.build import NOW, OUTS, active, at
 
 
@@ -24,7 +24,7 @@ def write(store, before: Lease | None, after: Lease) -> Lease:
 
 
 def between(store, since, until, **whose) -> list[Use]:
-    found, after = store.usage_part(since, until, **whose)
+    found, after = store.read(usage.part, since, until, **whose)
     assert after == 0, "it is all"
     return found
 
@@ -86,7 +86,7 @@ def test_a_person_who_is_forgotten_leaves_the_hours_under_a_pseudonym(store):
     lease = write(store, None, charged())
     draining = write(store, lease, lifecycle.give_back(lease, NOW, OUTS))
     write(store, draining, lifecycle.end(draining, EndReason.RETURNED, at(50)))
-    pseudonym, _ = store.forget("ann")
+    pseudonym, _ = store.write(people.forget, "ann")
     assert [use.user for use in used(store)] == [pseudonym]
 
 
@@ -96,11 +96,11 @@ def test_much_is_read_in_parts_so_that_others_write_between(store, monkeypatch):
         Use(f"r{n}", f"u{n % 3}", "", "t4", "cards", 1, 1.0, at(n), at(n + 1)) for n in range(9)
     ]
     store.write(usage.add, uses)
-    first, after = store.usage_part(at(-10), at(99))
+    first, after = store.read(usage.part, at(-10), at(99))
     store.write(usage.add, [replace(uses[0], lease_id="late")])
-    second, then = store.usage_part(at(-10), at(99), after=after)
-    third, last = store.usage_part(at(-10), at(99), after=then)
+    second, then = store.read(usage.part, at(-10), at(99), after=after)
+    third, last = store.read(usage.part, at(-10), at(99), after=then)
     assert [len(first), len(second), len(third), last] == [4, 4, 2, 0]
     assert [*first, *second, *third][:9] == uses
     assert between(store, at(-10), at(99), users=["u1"]) == uses[1::3]
-    assert store.usage_part(at(200), at(300)) == ([], 0)
+    assert store.read(usage.part, at(200), at(300)) == ([], 0)

@@ -42,7 +42,7 @@ from gpulease.service.schemas.bodies import PageQuery
 from gpulease.service.schemas.shapes import DecisionView, LeaseEvent
 from gpulease.service.supervisors.supervisor_connections import SupervisorConnections
 from gpulease.simulate.trace import OF_DEVICE, devices_to_json
-from gpulease.store import Change, PlanRecord, TransitionRecord, pack_plan, read_last_plan
+from gpulease.store import Change, PlanRecord, TransitionRecord, history, pack_plan, read_last_plan
 
 log = logging.getLogger(__name__)
 
@@ -304,10 +304,10 @@ async def decided(
     Raises:
         GPULeaseError: the store cannot be read.
     """
-    rows = (await ledger.call(ledger.store.transitions, lease_id))[::-1]
+    rows = (await ledger.read(history.transitions, lease_id))[::-1]
     some = rows[query.offset : query.offset + query.limit]
     wanted = {row.plan for row in some if row.plan is not None}
-    records: dict[int, PlanRecord] = await ledger.call(ledger.store.kept_plans, wanted)
+    records: dict[int, PlanRecord] = await ledger.read(history.plans, wanted)
     return [_view(row, records.get(row.plan or 0)) for row in some], len(rows)
 
 

@@ -39,7 +39,7 @@ from gpulease.providers.base import Provider
 from gpulease.service.control_loop.ledger import Ledger
 from gpulease.service.control_loop.policies import Policies
 from gpulease.service.metrics import Metrics
-from gpulease.store import EvidenceMinute, VerdictChange
+from gpulease.store import EvidenceMinute, VerdictChange, writing
 
 _WATCHED = frozenset({LeaseState.ACTIVE, LeaseState.WARNED, LeaseState.DRAINING})
 #: Samples of a supervisor whose clock runs ahead are taken as of now.
@@ -439,7 +439,7 @@ class Observer:
         self._unwritten = [each for each in kept if each.lease_id in self._ledger.leases]
         if self._unwritten or over:
             try:
-                await self._ledger.call(self._ledger.store.record_evidence, self._unwritten, over)
+                await self._ledger.write(writing.add_evidence, self._unwritten, over)
             except GPULeaseError as error:
                 # The plan goes on: what it changes is refused by itself if the store is away.
                 log.warning("evidence could not be stored: %s", error.sentence)

@@ -22,7 +22,7 @@ from gpulease.providers.base import Provider
 from gpulease.service.control_loop.ledger import Ledger
 from gpulease.service.hubs.auth import Asker
 from gpulease.service.schemas.shapes import ChangeView, IncidentView
-from gpulease.store import AuditRecord, Change
+from gpulease.store import AuditRecord, Change, history
 from gpulease.texts import Text
 
 log = logging.getLogger(__name__)
@@ -117,15 +117,13 @@ class Incidents:
 
     async def page(self, offset: int, limit: int) -> tuple[list[IncidentView], int]:
         """Return incidents newest first, and how many there are altogether."""
-        store = self._ledger.store
-        rows, total = await self._ledger.call(store.incidents, WHYS, offset=offset, limit=limit)
+        rows, total = await self._ledger.read(history.incidents, WHYS, offset=offset, limit=limit)
         return [_view(row) for row in rows], total
 
     async def changes(self, words: str, offset: int, limit: int) -> tuple[list[ChangeView], int]:
         """Return the audit's changes that have every word, newest first, and their number."""
-        store = self._ledger.store
-        rows, total = await self._ledger.call(
-            store.changes, words.split(), offset=offset, limit=limit
+        rows, total = await self._ledger.read(
+            history.changes, words.split(), offset=offset, limit=limit
         )
         return [_change(row) for row in rows], total
 
@@ -158,8 +156,7 @@ class Incidents:
 
     async def _since(self, whys: Sequence[str], since: datetime) -> list[AuditRecord]:
         """Return what was recorded from then on, oldest first."""
-        store = self._ledger.store
-        rows, _ = await self._ledger.call(store.incidents, whys, since=since, limit=None)
+        rows, _ = await self._ledger.read(history.incidents, whys, since=since, limit=None)
         return rows[::-1]
 
 

@@ -17,12 +17,14 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from http import HTTPStatus
 from statistics import median
-from typing import ParamSpec, TypeVar
+from typing import Concatenate, ParamSpec, TypeVar
+
+from sqlalchemy.orm import Session
 
 from gpulease.errors import GPULeaseError
 from gpulease.policy.lifecycle import HOLDING
 from gpulease.policy.model import Device, Lease, LeaseState
-from gpulease.store import Change, IdempotencyKey, Store
+from gpulease.store import Change, IdempotencyKey, Store, history
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +66,18 @@ class Ledger:
         self._typical_known = False
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")
 
+    async def read(
+        self, work: Callable[Concatenate[Session, P], R], *args: P.args, **kwargs: P.kwargs
+    ) -> R:
+        """Return what one of the store's reading functions finds; raises as ``call`` does."""
+        return await self.call(lambda: self.store.read(work, *args, **kwargs))
+
+    async def write(
+        self, work: Callable[Concatenate[Session, P], R], *args: P.args, **kwargs: P.kwargs
+    ) -> R:
+        """Run one of the store's writing functions as a transaction; raises as ``call`` does."""
+        return await self.call(lambda: self.store.write(work, *args, **kwargs))
+
     async def call(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Run a call of the store in its thread.
 
@@ -90,7 +104,7 @@ class Ledger:
         """Read what has not ended and what ended of late."""
         for lease in await self.call(self.store.live):
             self._put(lease)
-        ended = await self.call(self.store.leases, states=[LeaseState.ENDED], limit=500)
+        ended = await self.read(history.page, states=[LeaseState.ENDED], limit=500)
         for lease in ended.leases:
             if lease.ended and now - lease.ended <= _RECENT:
                 self._put(lease)

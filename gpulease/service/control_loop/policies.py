@@ -26,7 +26,7 @@ from gpulease.service.schemas.shapes import Finding, PolicyAbout, PolicyView
 from gpulease.service.workers import Workers
 from gpulease.simulate import history, whatif
 from gpulease.simulate.trace import TRACE, devices_to_json
-from gpulease.store import PolicyVersion
+from gpulease.store import PolicyVersion, usage
 from gpulease.store.usage import Past
 
 log = logging.getLogger(__name__)
@@ -387,7 +387,7 @@ class WhatIf:
 
     async def _answer(self, text: str, days: float, now: datetime) -> dict[str, Any]:
         since = now - timedelta(days=days)
-        past: Past = await self._ledger.call(self._ledger.store.past, since, now)
+        past: Past = await self._ledger.read(usage.past, since, now)
         idle = self._policies.current.time_outs.idle
         question = await self._workers.thread("", self._question, past, text, since, now)
         if not question["trace"]["sessions"] or not question["devices"]:

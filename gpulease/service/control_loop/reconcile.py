@@ -39,7 +39,7 @@ from gpulease.service.control_loop.policies import Policies
 from gpulease.service.control_loop.workqueue import WorkQueue
 from gpulease.service.metrics import Metrics
 from gpulease.service.supervisors.supervisor_connections import SupervisorConnections
-from gpulease.store import Change
+from gpulease.store import Change, history
 
 log = logging.getLogger(__name__)
 
@@ -172,7 +172,7 @@ class Reconciler:
         """
         self.observer.observed_state = replace(self.observed_state, devices=tuple(devices))
         known = list(self._ledger.leases)
-        self.observer.minutes.begin(await self._ledger.call(self._ledger.store.busy_seconds, known))
+        self.observer.minutes.begin(await self._ledger.read(history.busy_seconds, known))
         await Incidents(self._ledger).recall(
             self._policies.current, self._contended, self._orphans, self._provider, self.clock()
         )

@@ -21,7 +21,7 @@ from gpulease.service.control_loop.ledger import Ledger
 from gpulease.service.hubs.auth import Asker
 from gpulease.service.leases.commands import LeaseCommands
 from gpulease.service.schemas.shapes import DeviceUse, LeaseEvent, TimelineStep
-from gpulease.store import usage
+from gpulease.store import history, usage
 from gpulease.store.history import EVERY, Of
 from gpulease.store.usage import HeldTime, Used, Waited
 
@@ -45,9 +45,8 @@ class History:
             found = [x for x in self._live(asker, everybody=everybody, mine=mine) if of.has(x)]
             found.sort(key=lambda lease: (lease.created, lease.id), reverse=True)
             return found[offset : offset + limit], len(found)
-        store = self._ledger.store
-        return await self._ledger.call(
-            store.leases_at,
+        return await self._ledger.read(
+            history.counted_page,
             users=None if everybody else [asker.name],
             groups=None if everybody else [] if mine else list(asker.leads),
             states=_states(state),
@@ -68,7 +67,7 @@ class History:
         old = [lease.id for lease in leases if lease.id not in self._ledger.leases]
         if not old:
             return {}
-        found = await self._ledger.call(self._ledger.store.busy_seconds, old)
+        found = await self._ledger.read(history.busy_seconds, old)
         return {lease_id: busy_share(*found.get(lease_id, (0.0, 0.0))) for lease_id in old}
 
     async def attendance(self, windows: Sequence[Window], now: datetime) -> list[Attendance]:
@@ -81,8 +80,8 @@ class History:
         leases: list[Lease] = []
         before: str | None = None
         while True:
-            page = await self._ledger.call(
-                self._ledger.store.leases,
+            page = await self._ledger.read(
+                history.page,
                 users=list(of.named),
                 groups=[of.group],
                 before=before,
@@ -92,9 +91,7 @@ class History:
             before = page.next
             if before is None or page.leases[-1].created < oldest:
                 break
-        watched = await self._ledger.call(
-            self._ledger.store.busy_seconds, [lease.id for lease in leases]
-        )
+        watched = await self._ledger.read(history.busy_seconds, [lease.id for lease in leases])
         busy = {each: busy_share(*seconds) or 0.0 for each, seconds in watched.items()}
         return attendance(begun, leases, busy, now)
 
@@ -112,7 +109,7 @@ class History:
 
     async def events(self, asker: Asker, lease: Lease) -> list[LeaseEvent]:
         """Return what happened to a lease, oldest first."""
-        rows = await self._ledger.call(self._ledger.store.transitions, lease.id)
+        rows = await self._ledger.read(history.transitions, lease.id)
         return [event_view(row, note_for(asker, row.source, row.target, row.note)) for row in rows]
 
 
@@ -148,9 +145,9 @@ async def read_timeline(
     at = since
     while at < until:
         end = min(at + part, until)
-        found += await ledger.call(ledger.store.read, usage.minutes, at, end)
+        found += await ledger.read(usage.minutes, at, end)
         at = end
-    return found, await ledger.call(ledger.store.read, usage.waits, since, until)
+    return found, await ledger.read(usage.waits, since, until)
 
 
 def step_of(length: timedelta, folded: bool, steps: int = STEPS) -> timedelta:
@@ -168,10 +165,7 @@ async def read_by_device(
         GPULeaseError: the store cannot be read.
     """
     starts = [since + number * step for number in range(-(-(until - since) // step))]
-    return [
-        await ledger.call(ledger.store.read, usage.by_lease, at, min(at + step, until))
-        for at in starts
-    ]
+    return [await ledger.read(usage.by_lease, at, min(at + step, until)) for at in starts]
 
 
 def by_device(

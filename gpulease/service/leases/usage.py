@@ -24,7 +24,7 @@ from gpulease.providers.base import WarmPods
 from gpulease.service.control_loop.ledger import Ledger
 from gpulease.service.metrics import Metrics
 from gpulease.service.notices import Notice
-from gpulease.store import Change
+from gpulease.store import Change, usage
 
 log = logging.getLogger(__name__)
 
@@ -152,8 +152,7 @@ async def charged(
     found: list[Use] = []
     after = -1
     while after:
-        some, after = await ledger.call(
-            ledger.store.usage_part, since, until,
+        some, after = await ledger.read(usage.part, since, until,
             users=users, projects=projects, after=max(after, 0),
         )  # fmt: skip
         found += some

@@ -353,7 +353,7 @@ class Reservations:
         async with self.lock:
             old = [each.id for each in self._known.values() if each.over < until][:AT_ONCE]
             if old:
-                await self._ledger.call(self._ledger.store.write, drop, old)
+                await self._ledger.write(drop, old)
             for each in old:
                 del self._known[each]
             return len(old)

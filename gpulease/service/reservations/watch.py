@@ -75,7 +75,7 @@ class ReservationWatch:
 
     async def load(self) -> None:
         """Read what was told already."""
-        told = await self._ledger.call(self._ledger.store.read, events, None, _SHORT)
+        told = await self._ledger.read(events, None, _SHORT)
         self._told = {event.note for event in told}
 
     async def watch(self, every: float = WATCH) -> None:
@@ -149,7 +149,7 @@ class ReservationWatch:
             return
         now = self._snapshot().now
         event = ReservationEvent(reservation_id, now, "gpulease", _SHORT, key)
-        await self._ledger.call(self._ledger.store.write, note, event)
+        await self._ledger.write(note, event)
         self._told.add(key)
         self._tell(notice)
 

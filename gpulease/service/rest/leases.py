@@ -43,6 +43,7 @@ from gpulease.service.schemas.shapes import (
     ServerView,
     UseReading,
 )
+from gpulease.store import history
 from gpulease.store.history import Of
 from gpulease.store.runs import RunEvent
 from gpulease.texts import Text, joined
@@ -332,8 +333,8 @@ class RunEvents(BaseHandler):
         services, found = self.services, list[RunEvent]()
         run = await services.runs.one(self.asker, run_id)
         for lease in await services.runs.leases(self.asker, run_id):
-            history = await services.ledger.call(services.ledger.store.transitions, lease.id)
-            found += commands.gpu_rows(run, lease, history, _end(lease))
+            changes = await services.ledger.read(history.transitions, lease.id)
+            found += commands.gpu_rows(run, lease, changes, _end(lease))
         return found
 
 
