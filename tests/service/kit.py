@@ -7,10 +7,8 @@ the hub does.  Everything else is real: sockets, sqlite, websockets.
 from __future__ import annotations
 
 import asyncio
-import functools
 import json
 import ssl
-import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -36,8 +34,8 @@ from gpulease.protocol import PROTOCOL_VERSION, ConnectionView, LeaseView
 from gpulease.protocol.reports import KernelReport
 from gpulease.service.run import RunningService
 from gpulease.service.settings.options import Options
-from gpulease.store import upgrade
 from tests.helpers import wait_for_async
+from tests.store.tables import lay_tables
 
 PREFIX = "/services/gpulease/"
 ACCESS = "access:services!service=gpulease"
@@ -280,27 +278,13 @@ def options(path: Path, **changed: Any) -> Options:
     return Options(**{**defaults, **changed})
 
 
-@functools.cache
-def _tables() -> bytes:
-    """Return an empty SQLite database with its tables: half of a service's start."""
-    with tempfile.TemporaryDirectory() as folder:
-        upgrade(f"sqlite:///{folder}/empty.sqlite")
-        return Path(folder, "empty.sqlite").read_bytes()
-
-
-def lay_tables(path: Path, database_url: str) -> None:
-    """Give a service that will start with an empty SQLite file its tables."""
-    file = path / "leases.sqlite"
-    if database_url == f"sqlite:///{file}" and not file.exists():
-        file.touch(0o600)
-        file.write_bytes(_tables())
-
-
 @asynccontextmanager
 async def running(hub: Hub, path: Path, **changed: Any) -> AsyncIterator[Site]:
     """Run a service in this process."""
     wanted = options(path, **changed)
-    lay_tables(path, wanted.database_url)
+    file = path / "leases.sqlite"
+    if wanted.database_url == f"sqlite:///{file}":
+        lay_tables(file)  # half of a service's start
     service = RunningService(wanted)
     await service.open()
     try:

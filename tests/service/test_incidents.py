@@ -14,9 +14,10 @@ from gpulease.policy.model import EndReason, LeaseState
 from gpulease.policy.reclaim.preemption_targets import contended_pools
 from gpulease.service.control_loop.incidents import ContendedCapacity, Incidents, Orphans
 from gpulease.service.control_loop.ledger import Ledger
-from gpulease.store import Change, Store, upgrade
+from gpulease.store import Change, Store
 from tests.policy.build import active, policy, request, snapshot, starting
 from tests.service.kit import Site
+from tests.store.tables import lay_tables
 
 NOW = datetime.now(UTC)
 
@@ -34,8 +35,7 @@ class Homes:
 
 
 async def ledger(tmp_path) -> Ledger:
-    address = f"sqlite:///{tmp_path}/store.sqlite"
-    upgrade(address)
+    address = lay_tables(tmp_path / "store.sqlite")
     book = Ledger(Store.open(address), lambda *_: None)
     await book.load(NOW)
     return book

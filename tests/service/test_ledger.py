@@ -6,13 +6,13 @@ from dataclasses import replace
 
 from gpulease.policy.model import LeaseState
 from gpulease.service.control_loop.ledger import Ledger
-from gpulease.store import Change, Store, upgrade
+from gpulease.store import Change, Store
 from tests.policy.build import NOW, active, request
+from tests.store.tables import lay_tables
 
 
 async def test_one_persons_leases_are_those_of_all_that_have_not_ended(tmp_path) -> None:
-    address = f"sqlite:///{tmp_path / 'leases.sqlite'}"
-    upgrade(address)
+    address = lay_tables(tmp_path / "leases.sqlite")
     ledger = Ledger(Store.open(address), lambda _changes, _now: None)
     ann, bob = request(1, user="ann"), active(2, user="bob")
 

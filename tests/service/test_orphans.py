@@ -6,16 +6,16 @@ from gpulease.policy import lifecycle
 from gpulease.policy.model import EndReason, LeaseState, Observed
 from gpulease.service.control_loop.incidents import ContendedCapacity, Orphans
 from gpulease.service.control_loop.ledger import Ledger
-from gpulease.store import Change, Store, upgrade
+from gpulease.store import Change, Store
 from tests.policy.build import NOW, active, at, starting
+from tests.store.tables import lay_tables
 
 RECORD = active(1, "n0/0", attempt=2)
 SEEN = Observed("r1", 2, devices=("n0/0",), record=RECORD)
 
 
 async def ledger(tmp_path):
-    address = f"sqlite:///{tmp_path}/store.sqlite"
-    upgrade(address)
+    address = lay_tables(tmp_path / "store.sqlite")
     return Ledger(Store.open(address), lambda *_: None)
 
 

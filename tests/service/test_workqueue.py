@@ -14,8 +14,9 @@ from gpulease.errors import GPULeaseError
 from gpulease.policy.model import EndReason, Lease, LeaseState, Observed
 from gpulease.service.control_loop.ledger import Ledger
 from gpulease.service.control_loop.workqueue import WorkQueue
-from gpulease.store import Change, Store, upgrade
+from gpulease.store import Change, Store
 from tests.helpers import wait_for_async
+from tests.store.tables import lay_tables
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -89,8 +90,7 @@ def ended(held: Lease) -> Lease:
 
 @pytest.fixture
 async def bench(tmp_path: Any) -> AsyncIterator[Bench]:
-    address = f"sqlite:///{tmp_path / 'leases.sqlite'}"
-    upgrade(address)
+    address = lay_tables(tmp_path / "leases.sqlite")
     ledger, world = Ledger(Store.open(address), lambda *_: None), World()
     made = Bench(ledger, world, WorkQueue(ledger, world, back_off=0.01))  # type: ignore[arg-type]
     yield made

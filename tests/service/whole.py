@@ -26,7 +26,8 @@ from gpulease.service.control_loop.reconcile import Reconciler
 from gpulease.service.leases.requests import Asked, RequestBatcher
 from gpulease.service.metrics import Metrics
 from gpulease.service.supervisors.supervisor_connections import SupervisorConnections
-from gpulease.store import Change, Store, upgrade
+from gpulease.store import Change, Store
+from tests.store.tables import lay_tables
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 OUTS = TimeOuts(
@@ -163,8 +164,7 @@ class Whole:
     def __init__(self, folder: Path) -> None:
         self.machines = Machines()
         self.now = START
-        self._address = f"sqlite:///{folder / 'leases.sqlite'}"
-        upgrade(self._address)
+        self._address = lay_tables(folder / "leases.sqlite")
         self._first = folder / "policy.yaml"
         devices = [Device(f"G{n}", "any") for n in range(NUMBER)]
         found = default_document(devices, OUTS)

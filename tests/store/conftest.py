@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from gpulease.store import Store, upgrade
+from gpulease.store import Store
 from tests.store.postgresql import PostgreSQL, postgresql
+from tests.store.tables import lay_tables, with_tables
 
 
 @pytest.fixture(scope="session")
@@ -27,11 +28,12 @@ def empty_address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return address
 
 
-@pytest.fixture
-def address(empty_address: str) -> str:
+@pytest.fixture(params=KINDS)
+def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The address of a database of each kind with the tables in it."""
-    upgrade(empty_address)
-    return empty_address
+    if request.param == "sqlite":
+        return lay_tables(tmp_path / "leases.sqlite")
+    return with_tables(request.getfixturevalue("cluster"))
 
 
 @pytest.fixture

@@ -19,6 +19,8 @@ class PostgreSQL:
 
     def __init__(self, folder: Path, *, fsync: bool) -> None:
         self.folder = folder
+        #: Whether ``tests.store.tables`` has made the database that others are copies of.
+        self.has_template = False
         binaries = postgresql_bin()
         assert binaries is not None
         data = folder / "data"
@@ -63,10 +65,10 @@ class PostgreSQL:
         ) as connection:
             connection.execute(statement)
 
-    def database(self) -> str:
-        """Return the address of a new empty database."""
-        name = f"t{uuid4().hex}"
-        self.execute(f"create database {name}")
+    def database(self, name: str = "", template: str = "template1") -> str:
+        """Return the address of a new database: empty, or a copy of one that nobody is in."""
+        name = name or f"t{uuid4().hex}"
+        self.execute(f"create database {name} template {template}")
         return f"postgresql://gpulease@/{name}?host={self.folder}"
 
     def stop(self) -> None:
