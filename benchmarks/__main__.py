@@ -18,7 +18,7 @@ ROUNDS = {
     "asks": 60,
     "attach": 20,
     "cell": 20,
-    "engines": 5,
+    "looks": 5,
     "files": 10,
     "frameworks": 5,
     "kubernetes": 20,

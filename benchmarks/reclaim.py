@@ -14,7 +14,7 @@ from benchmarks.measure import Aim, Variants, progress, report
 from benchmarks.stack import Watch, hub, notebook, person, run
 from gpulease.demo.browse import Browser
 from gpulease.demo.kernel_socket import KernelSocket
-from gpulease.transfer_next.api import Place
+from gpulease.transfer.api import Place
 
 FILL = "import numpy as np\nbig = [np.zeros(1_250_000) for _ in range(10)]  # 100 MB"
 #: In the home kernel, for this comparison only: whether a GPU cell's end starts write-behind.

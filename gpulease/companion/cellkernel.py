@@ -23,7 +23,7 @@ from gpulease.companion.loopwork import user_code
 from gpulease.protocol import EXECUTE_METADATA, ReplyMetadata
 from gpulease.sides.magics import magics_of
 from gpulease.sides.sources import learn
-from gpulease.transfer_next.api import Away
+from gpulease.transfer.api import Away
 
 _TICK_SECONDS = 0.1
 

@@ -41,8 +41,8 @@ from gpulease.sides.blocks import gpu
 from gpulease.sides.environment import take_mark
 from gpulease.sides.logs import keep_from_cells
 from gpulease.sides.versions import python_version, versions
-from gpulease.transfer_next.api import Away, TransferSettings
-from gpulease.transfer_next.choice import away_side
+from gpulease.transfer.api import Away, TransferSettings
+from gpulease.transfer.away import AwaySide
 
 _LOOK_SECONDS = 1.0
 #: Jupyter's, each with a port.
@@ -228,7 +228,7 @@ class Companion:
 
 def _away_side(shell: Any, park_limit: int) -> Away:
     settings = TransferSettings(park_limit=park_limit)
-    return away_side(shell.user_ns, hidden=frozenset(shell.user_ns_hidden), settings=settings)
+    return AwaySide(shell.user_ns, hidden=frozenset(shell.user_ns_hidden), settings=settings)
 
 
 def _application(order: dict[str, Any]) -> Any:

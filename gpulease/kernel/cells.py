@@ -26,7 +26,7 @@ from gpulease.kernel.remote_error import RemoteError
 from gpulease.protocol import EXECUTE_METADATA, ReplyMetadata
 
 if TYPE_CHECKING:
-    from gpulease.transfer_next.api import SwitchReport
+    from gpulease.transfer.api import SwitchReport
 
 
 class CellCost(TypedDict):

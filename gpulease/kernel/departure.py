@@ -20,7 +20,7 @@ from gpulease.kernel.inbox import Inbox
 from gpulease.kernel.notices import Notices
 from gpulease.kernel.phase import Phase
 from gpulease.protocol import Blocker, LeaseView
-from gpulease.transfer_next.api import DrainReport, Home, Place
+from gpulease.transfer.api import DrainReport, Home, Place
 
 if TYPE_CHECKING:
     from gpulease.kernel.attach import Attachment

@@ -107,7 +107,7 @@ class Extension:
         if started:
             self.session.before_home(way)
         if not self._connected_once:
-            self.state.cell_begins(way.body, self.shell.user_ns)
+            self.state.cell_begins(way.body)
         self._passed.append(started)
 
     def after_home(self, way: Route, *, failed: bool) -> None:
@@ -115,8 +115,6 @@ class Extension:
         # A cell that made the session (%gpu) did not pass its gate.
         if self._passed.pop():
             self.session.after_home(way, failed=failed)
-        if not self._connected_once:
-            self.state.cell_ended()
 
     def ran_beside(self) -> None:
         """Note that code of the person's ran beside the cells, on any thread (``wrap.Cells``)."""

@@ -22,7 +22,7 @@ from gpulease.kernel.route import Route
 from gpulease.kernel.tokens import left_out, missing, not_taken
 from gpulease.sides import module_files
 from gpulease.sides.magics import Magic, enter
-from gpulease.transfer_next.api import Progress, SwitchReport
+from gpulease.transfer.api import Progress, SwitchReport
 
 _NOT_DEFINED = re.compile(r"name '([^']+)' is not defined")
 

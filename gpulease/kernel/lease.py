@@ -30,7 +30,7 @@ from gpulease.kernel.notices import Notices, end_words, last_word
 from gpulease.kernel.phase import Phase
 from gpulease.protocol import ConnectionView, EndView, LeaseView
 from gpulease.sides.versions import check_python, environment
-from gpulease.transfer_next.api import Home
+from gpulease.transfer.api import Home
 
 log = logging.getLogger("gpulease.kernel")
 USABLE = ("active", "warned")

@@ -31,7 +31,7 @@ from gpulease.kernel.tokens import parse_shared
 from gpulease.kernel.wait import Waiter
 from gpulease.protocol import ENV_BUS, ENV_CELL_OPTIONS, ENV_SHARED
 from gpulease.sides.state.process_state import ProcessState
-from gpulease.transfer_next.api import LAST_ERROR, Home, SwitchReport
+from gpulease.transfer.api import LAST_ERROR, Home, SwitchReport
 
 log = logging.getLogger(__name__)
 
@@ -97,9 +97,9 @@ class Parts(ABC):
     def home(self) -> Home:
         """The transfer side of this kernel."""
         if self._home is None:
-            from gpulease.transfer_next.choice import home_side
+            from gpulease.transfer.home import HomeSide
 
-            self._home = home_side(
+            self._home = HomeSide(
                 self.shell.user_ns,
                 hidden=self._hidden,
                 state=self._state,

@@ -12,7 +12,7 @@ from gpulease.kernel.clock import clock
 from gpulease.kernel.wait import amount
 from gpulease.protocol import ConnectionView, LeaseView
 from gpulease.sizes import memory_text, size_text
-from gpulease.transfer_next.api import Place, VariableStatus
+from gpulease.transfer.api import Place, VariableStatus
 
 _ENDINGS = {
     "released": "released",

@@ -15,7 +15,7 @@ from traitlets import HasTraits
 
 from gpulease.errors import GPULeaseError
 from gpulease.kernel.parts import Parts
-from gpulease.transfer_next.api import Place
+from gpulease.transfer.api import Place
 
 Message = dict[str, Any]
 CONTROL = "jupyter.widget.control"

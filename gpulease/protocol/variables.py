@@ -11,8 +11,6 @@ from typing import Final
 
 #: Variables that the hub and gpulease set for one process.
 _OF_ONE_PROCESS: Final = ("GPULEASE_", "JUPYTERHUB_", "JPY_")
-#: Which engine carries variables: a notebook's companion has to have the same one.
-ENV_ENGINE: Final = "GPULEASE_ENGINE"
 #: When in doubt it is one; ``TOKENIZERS_PARALLELISM`` and its like are not.
 _SECRET: Final = re.compile(
     r"TOKEN(?!IZ)|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL|(API|ACCESS|PRIVATE)_?KEY"
@@ -22,7 +20,7 @@ _SECRET: Final = re.compile(
 
 def is_of_one_process(name: str) -> bool:
     """Say whether a variable means one process of the hub or of gpulease, and no other."""
-    return name.upper().startswith(_OF_ONE_PROCESS) and name != ENV_ENGINE
+    return name.upper().startswith(_OF_ONE_PROCESS)
 
 
 def is_secret(name: str) -> bool:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 
 from gpulease.protocol import ENV_BUS, ENV_LEASE
-from gpulease.protocol.variables import ENV_ENGINE, is_of_one_process, is_secret
+from gpulease.protocol.variables import is_of_one_process, is_secret
 
 #: Which lease's companion a process belongs to (``companion_mark``): how one companion's stray
 #: children are told from another's.
@@ -21,7 +21,6 @@ ENV_COMPANION = "GPULEASE_COMPANION"
 MARK_ROOM = 72
 
 _NAMES = frozenset((
-    ENV_ENGINE,
     "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR", "TEMP",
     "TMP", "TERM", "PWD", "HOSTNAME", "PYTHONPATH", "PYTHONHASHSEED", "PYTHONHOME",
     "PYTHONUNBUFFERED", "PYTHONUTF8", "PYTHONIOENCODING", "PYTHONDONTWRITEBYTECODE",

@@ -53,8 +53,3 @@ def reduce(obj: Any) -> tuple[Callable[..., Any], tuple[Any, ...]] | None:
         if getattr(sys.modules.get(module), name, None) is obj:
             return getattr, (sys.modules[module], name)
     return None
-
-
-def is_one(obj: Any) -> bool:
-    """Say whether ``obj`` is one of these."""
-    return reduce(obj) is not None

@@ -9,7 +9,6 @@ from __future__ import annotations
 import sys
 import threading
 import types
-from collections.abc import Iterator
 from typing import Any
 
 from gpulease.sides.libraries import magics
@@ -72,13 +71,6 @@ class UserThreads:
                 return True
             frame = frame.f_back
         return False
-
-
-def stack_of(frame: types.FrameType | None) -> Iterator[types.FrameType]:
-    """Yield a frame and those that called it."""
-    while frame is not None:
-        yield frame
-        frame = frame.f_back
 
 
 def _packages(thread: threading.Thread) -> tuple[str, str]:

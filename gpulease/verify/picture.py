@@ -25,7 +25,7 @@ from typing import Any
 import xxhash
 
 from gpulease.sides.libraries import library
-from gpulease.transfer_next.stayed import Stayed
+from gpulease.transfer.stayed import Stayed
 
 #: How much text of a value is kept, to show where two of them part, and how much is compared.
 _KEPT = 100_000

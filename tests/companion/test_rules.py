@@ -54,9 +54,7 @@ def test_numbers_of_devices_count_in_the_order_of_the_driver(devices: str, order
     assert (found["CUDA_VISIBLE_DEVICES"], found.get("CUDA_DEVICE_ORDER")) == (devices, order)
 
 
-@pytest.mark.parametrize(
-    "name", ["TOKENIZERS_PARALLELISM", "HF_HOME", "CUDA_LAUNCH_BLOCKING", "GPULEASE_ENGINE"]
-)
+@pytest.mark.parametrize("name", ["TOKENIZERS_PARALLELISM", "HF_HOME", "CUDA_LAUNCH_BLOCKING"])
 def test_settings_that_only_sound_like_credentials_pass(name):
     assert allowed_environment({name: "1"}) == {name: "1"}
 

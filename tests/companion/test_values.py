@@ -2,23 +2,28 @@
 
 import asyncio
 import os
+import pickle
 import signal
 import stat
 import time
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
 from gpulease.channel.keys import Endpoint, KeyPair
 from gpulease.companion.parking import Parking
-from gpulease.transfer_next.choice import home_side
+from gpulease.transfer.home import HomeSide
 from tests.companion.parts import Cells, closing, leased
 from tests.helpers import process_is_gone, wait_for_async
-from tests.transfer.engines import parked_names
 
 pytestmark = pytest.mark.processes
 
 MEGABYTES = 200
+
+
+def parked_names(path: Path) -> set[str]:
+    return {name for each in pickle.loads(path.read_bytes()).components for name in each.names}
 
 
 STUBBORN = """
@@ -44,7 +49,7 @@ def test_a_value_that_is_copied_back_with_no_cell_is_not_use():
         async with leased() as (service, _lease, home):
             opened = (await home.open("k1"))["ok"]
             values: dict[str, object] = {}
-            side = home_side(values)
+            side = HomeSide(values)
             side.connect(_endpoint(opened), KeyPair(home.wire_public, home.wire_secret.decode()))
             try:
                 with closing(Cells(opened["connection"], home)) as cells:

@@ -14,8 +14,6 @@ if importlib.util.find_spec("torch") is None:
     collect_ignore_glob = ["test_*.py"]
 
 
-#: A change is waited for, however long a busy machine takes for it.
-UNHURRIED = {"reply_wait": 30}
 #: Set by tools/test_gpu.py: the device under test, and where its figures go.
 DEVICE = os.environ.get("GPULEASE_TEST_DEVICE", "")
 REPORT = os.environ.get("GPULEASE_FIGURES", "")
@@ -47,7 +45,7 @@ def pytest_terminal_summary(terminalreporter):
 @pytest.fixture
 def pair(new_pair):
     """Home and a companion, for a test; files that need other ones have a fixture of this name."""
-    made = new_pair(settings=UNHURRIED)
+    made = new_pair()
     made.attach()
     return made
 
@@ -69,5 +67,5 @@ os.environ.setdefault("KERAS_BACKEND", "torch")
 @pytest.fixture(scope="module")
 def eager():
     """One pair for all tests of a file; what is small travels with every switch."""
-    with open_pair(UNHURRIED) as pair:
+    with open_pair() as pair:
         yield pair

@@ -51,7 +51,7 @@ def placed(pair, cells, places):
 
 def with_the_gpu_gone_between_any_two_cells(new_pair, cells, *, killed):
     """Run every cell beside another GPU; return what the notebook saw."""
-    pair = new_pair(settings={"reply_wait": 30})
+    pair = new_pair()
     sys.modules["__main__"] = pair.main
     for source in cells:
         pair.attach()

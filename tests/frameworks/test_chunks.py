@@ -1,11 +1,11 @@
 """A large tensor of which little changed: its chunks travel, into the memory that is there."""
 
-from gpulease.transfer_next.pieces import PIECE
-from gpulease.transfer_next.side import Side
+from gpulease.transfer.pieces import PIECE
+from gpulease.transfer.side import Side
 
 
 def test_a_row_of_a_large_tensor_costs_its_chunks(new_halves):
-    pair = new_halves(settings={"reply_wait": 30})
+    pair = new_halves()
     pair.attach()
     pair.home(
         "import torch\n"

@@ -51,7 +51,7 @@ def leave(pair):
 
 @pytest.fixture
 def pair(new_pair):
-    made = new_pair(settings={"reply_wait": 30})
+    made = new_pair()
     attach(made)
     return made
 

@@ -3,8 +3,7 @@
 import pytest
 
 from gpulease.errors import GPULeaseError
-from gpulease.transfer_next.api import Place
-from tests.frameworks.conftest import UNHURRIED
+from gpulease.transfer.api import Place
 from tests.frameworks.standin import DEVICE, START
 from tests.frameworks.test_devices import OnDevice
 from tests.transfer.kinds import BY_NEED
@@ -40,7 +39,7 @@ SAME = (
 @pytest.fixture
 def pair(new_halves):
     """Home takes values of up to 200 kB: the model has 360 kB, and Adam twice as much."""
-    made = new_halves(settings={"reply_wait": 30}, available=lambda: MARGIN + 400_000)
+    made = new_halves(available=lambda: MARGIN + 400_000)
     made.attach()
     made.home("import torch")
     made.gpu(MAKE)
@@ -56,7 +55,7 @@ def plain(*cells):
 
 
 def test_it_is_named_when_it_is_made(new_halves):
-    pair = new_halves(settings={"reply_wait": 30}, available=lambda: MARGIN + 400_000)
+    pair = new_halves(available=lambda: MARGIN + 400_000)
     pair.attach()
     pair.gpu(MAKE)
     told = {name for note in pair.after.notes if note.reason == "too_large" for name in note.names}
@@ -339,7 +338,7 @@ loss = step(); act = model(X); keep = [(id(p), p.data_ptr()) for p in model.para
 
 def test_of_a_model_on_the_device_that_home_has_no_room_for_the_structure_is_there(monkeypatch):
     """A weight has 1.96 MB, and home takes 0.2 MB."""
-    pair = OnDevice(monkeypatch, UNHURRIED, available=lambda: 256 * 2**20 + 400_000)
+    pair = OnDevice(monkeypatch, available=lambda: 256 * 2**20 + 400_000)
     try:
         pair.attach()
         pair.gpu(START)

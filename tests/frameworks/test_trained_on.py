@@ -1,4 +1,4 @@
-"""A model that each GPU cell trains on, with short pauses: what home has of it, and says it has."""
+"""A model that each GPU cell trains on: what home has of it, and says it has."""
 
 import os
 import signal
@@ -7,7 +7,6 @@ import pytest
 
 from gpulease.errors import GPULeaseError
 from gpulease.kernel.status import variable_lines
-from tests.helpers import wait_for
 
 MAKE = """
 import torch
@@ -21,8 +20,8 @@ TOTAL = "total = sum(p.double().abs().sum().item() for p in model.parameters())"
 
 @pytest.fixture
 def pair(new_pair):
-    """The model is large: it comes by need, and in the background."""
-    made = new_pair(settings={"small_bytes": 100_000, "eager_bytes": 100_000, "reply_wait": 30})
+    """The model is large: it comes by need."""
+    made = new_pair(settings={"small_bytes": 100_000})
     made.attach()
     made.home(MAKE)
     return made
@@ -40,37 +39,26 @@ def older(pair):
     return {row.name: row.older for row in pair.side.status()}["model"]
 
 
-def comes_home(pair):
-    """Pause until the model is home."""
-    pair.side._wake()
-
-    def is_home():
-        pair.side.commit_pending()
-        return "model" in pair.ns
-
-    wait_for(is_home, 60, "the model is home")
-
-
 def dies(pair):
     """Kill the companion in the middle of nothing."""
     os.kill(pair.companion.process.pid, signal.SIGKILL)
     return pair.side.disconnect(died=True, cell=str(pair.count))
 
 
-def test_a_pause_that_is_long_enough_brings_it(pair):
+def test_fetch_brings_it(pair):
     for step in range(1, 4):
         pair.gpu(TRAIN)
-        comes_home(pair)
+        pair.side.fetch(["model"])
         pair.ns.pop("total", None)
         assert older(pair) is None
         pair.home(TOTAL)
         assert pair.ns["total"] == plain(step)
 
 
-def test_without_a_pause_home_says_how_old_its_whole_one_is(pair):
+def test_home_says_how_old_its_whole_one_is(pair):
     pair.gpu(TRAIN)
     pair.gpu(TRAIN)
-    comes_home(pair)
+    pair.side.fetch(["model"])
     for _ in range(3):
         pair.gpu(TRAIN)
         assert older(pair) == 2
@@ -80,14 +68,13 @@ def test_without_a_pause_home_says_how_old_its_whole_one_is(pair):
 
 def test_what_is_recovered_is_what_was_said(pair):
     pair.gpu(TRAIN)
-    comes_home(pair)
+    pair.side.fetch(["model"])
     pair.gpu(TRAIN)
     pair.gpu(TRAIN)
     assert older(pair) == 1
     assert "model" in {name for note in dies(pair) for name in note.names}
     with pytest.raises(GPULeaseError, match="model"):
         pair.home(TOTAL)
-    lost = sorted(pair.side.unavailable.lost)
-    pair.side.recover([name for name in lost if name in pair.side.unavailable.aside])
+    pair.side.recover()
     pair.home(TOTAL)
     assert pair.ns["total"] == plain(1)

@@ -21,7 +21,7 @@ def cells(monkeypatch):
 
 @pytest.mark.filterwarnings("ignore")
 def test_it_gives_what_a_plain_kernel_gives(cells, new_pair, monkeypatch):
-    pair = new_pair(settings={"reply_wait": 30})
+    pair = new_pair()
     pair.attach()
     for cell in cells:
         if cell.after_reclaim:

@@ -49,8 +49,7 @@ class Lent:
         kernel.directory = directory
         # What an earlier test gave goes first: its bus would be a service that has gone away.
         forget = (
-            "for each in [k for k in os.environ if k.startswith('GPULEASE_')]:\n"
-            "    if each != 'GPULEASE_ENGINE': del os.environ[each]"
+            "for each in [k for k in os.environ if k.startswith('GPULEASE_')]: del os.environ[each]"
         )
         given = f"import os\n{forget}\nos.environ.update({dict(env)!r})"
         for line in (f"%cd -q {directory}", given):

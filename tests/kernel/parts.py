@@ -78,7 +78,6 @@ class HomeKernel:
         self.directory = directory
         self.env = {
             **{k: v for k, v in os.environ.items() if not k.startswith(("GPULEASE_", "JUPYTER"))},
-            **{k: v for k, v in os.environ.items() if k == "GPULEASE_ENGINE"},
             "IPYTHONDIR": str(directory / "ipython"),
             "PYTHONHASHSEED": "0",
             **(env or {}),

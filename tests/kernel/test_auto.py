@@ -3,13 +3,10 @@
 import random
 import types
 
-import numpy as np
-import pandas as pd
 import pytest
 
 from gpulease.kernel.auto.classify import decide
 from gpulease.kernel.auto.kinds import Kinds
-from gpulease.transfer_next.api import HOSTED
 from tests.kernel.parts import HomeKernel
 
 #: A library of that name and shape: the real one takes seconds to import.
@@ -152,18 +149,6 @@ def test_a_module_of_ones_own_that_imports_one_counts(space, tmp_path):
     assert decide("mymodel.fit()", look).away
     assert not decide("mytools.read()", look).away
     assert not decide("np.linalg.norm([1])", look).away
-
-
-def test_what_is_numpys_here_and_cupys_on_the_gpu_counts() -> None:
-    """Computed here it would be numpy's, and CuPy takes no array of numpy's."""
-    array = type("HostArray", (np.ndarray,), {HOSTED: "cupy"})
-    frame = type("HostFrame", (pd.DataFrame,), {HOSTED: "cudf"})
-    space = {"x": np.ones(3).view(array), "df": frame({"a": [1]}), "y": np.ones(3)}
-    look = Kinds(space).of
-    assert decide("z = x * 2", look).away
-    assert decide("df['b'] = df.a + 1", look).away
-    for source in ("z = y * 2", "print(x)", "x.tolist()", "plt.plot(x)"):
-        assert not decide(source, look).away, source
 
 
 def test_a_notebook_as_it_is_found(home: HomeKernel) -> None:

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 from tests.kernel.parts import HomeKernel
-from tests.transfer.engines import first_alone
 
 SETS = """\
 import decimal, os, sys, warnings
@@ -32,11 +31,3 @@ def test_what_cells_set_before_the_first_companion_holds_on_the_gpu(
     assert fresh.run("%gpu connect local").ok
     there = fresh.run(f"%%gpu\n{SHOWS}")
     assert there.result == here.result, there.traceback
-
-
-@first_alone("installed modules")
-def test_what_home_changed_in_an_installed_module_is_named(fresh: HomeKernel) -> None:
-    for line in ("%load_ext gpulease", "import calendar\ncalendar.own = object()"):
-        assert fresh.run(line).ok
-    assert fresh.run("%gpu connect local").ok
-    assert "calendar.own was changed in your notebook" in fresh.run("%%gpu\ncalendar").shown()

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from gpulease.kernel.departure import Departure
-from gpulease.transfer_next.api import DrainReport
+from gpulease.transfer.api import DrainReport
 
 
 @pytest.mark.parametrize(

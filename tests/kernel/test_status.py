@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 from gpulease.kernel.status import lease_lines, time_left, variable_lines
-from gpulease.transfer_next.api import Place, VariableStatus
+from gpulease.transfer.api import Place, VariableStatus
 from tests.kernel.stage import in_seconds, lease_view
 
 

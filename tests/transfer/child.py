@@ -16,9 +16,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(
-    ["tests.transfer.companion_main", "tests.transfer.stepped_main", "numpy"]
-)
+CONTEXT.set_forkserver_preload(["tests.transfer.companion_main", "numpy"])
 
 
 class Talk:

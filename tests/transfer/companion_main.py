@@ -1,10 +1,10 @@
 """The other process of the harness: an away side over `__main__`, told what to do."""
 
-import os
 import traceback
 
-from gpulease.transfer_next.api import TransferSettings
-from gpulease.transfer_next.choice import away_side
+from gpulease.transfer.api import TransferSettings
+from gpulease.transfer.away import AwaySide
+from tests.transfer.faults import Faults
 
 
 def run(space, source):
@@ -17,19 +17,12 @@ def run(space, source):
     return eval(compile(ast.Expression(last.value), "<cell>", "eval"), space) if last else None
 
 
-def _faults():
-    from tests.transfer.faults import Faults  # of the first engine's steps
-
-    return Faults()
-
-
 def main(space, talk):
     """Do what each order says, until the last one."""
     hidden = set(space)
-    faults = None
+    faults = Faults()
     first = talk.hear()
-    os.environ["GPULEASE_ENGINE"] = first["engine"]  # this process has that of an earlier test
-    away = away_side(space, hidden=hidden, settings=TransferSettings(**first["settings"]))
+    away = AwaySide(space, hidden=hidden, settings=TransferSettings(**first["settings"]))
     endpoint = away.start(first["client_key"], host="127.0.0.1")
     talk.tell({"address": endpoint.address, "server_key": endpoint.server_key})
     while (order := talk.hear())["op"] != "end":
@@ -49,8 +42,7 @@ def main(space, talk):
             names = sorted(set(space) - hidden)
             talk.tell({"error": error, "names": names, "nothing_new": nothing_new})
         elif order["op"] == "fault":
-            faults = faults or _faults()
-            talk.tell({"came": faults.set(order["kind"], order["point"], order["at"])})
+            talk.tell({"came": faults.set(order["kind"], order["point"])})
         elif order["op"] == "park":
             report = away.park(order["path"], order["seconds"])
             talk.tell({"done": report.done, "blockers": [b.name for b in report.blockers]})

@@ -2,7 +2,6 @@ import pytest
 
 from tests.transfer.kinds import BY_NEED, open_pair
 from tests.transfer.pair import Pair
-from tests.transfer.stepped import SteppedPair
 
 
 @pytest.fixture
@@ -52,11 +51,3 @@ def lazy():
     """The same, where everything travels by need."""
     with open_pair(BY_NEED) as pair:
         yield pair
-
-
-@pytest.fixture
-def stepped(monkeypatch):
-    """Home and a companion where nothing happens by itself."""
-    made = SteppedPair(monkeypatch)
-    yield made
-    made.close()

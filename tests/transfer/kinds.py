@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import pytest
 
 from gpulease.errors import GPULeaseError
-from gpulease.transfer_next.api import Place
+from gpulease.transfer.api import Place
 from tests.transfer.companion_main import run
 from tests.transfer.pair import Pair
 
 #: Everything counts as large, so that only what a cell needs travels.
-BY_NEED = {"small_bytes": -1, "eager_bytes": -1}
+BY_NEED = {"small_bytes": -1}
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,6 @@
 """Two real processes that hold one namespace: home in the test, the companion in a child."""
 
 import contextlib
-import os
 import queue
 import sys
 import threading
@@ -10,8 +9,8 @@ import types
 import zmq
 
 from gpulease.channel.keys import Endpoint, KeyPair
-from gpulease.transfer_next.api import TransferSettings
-from gpulease.transfer_next.choice import home_side
+from gpulease.transfer.api import TransferSettings
+from gpulease.transfer.home import HomeSide
 from tests.transfer import companion_main
 from tests.transfer.child import Child
 from tests.transfer.companion_main import run
@@ -22,8 +21,7 @@ class Companion(Child):
 
     def __init__(self, keys, settings=None):
         super().__init__(companion_main.main)
-        engine = os.environ.get("GPULEASE_ENGINE", "")
-        first = {"client_key": keys.public, "settings": settings or {}, "engine": engine}
+        first = {"client_key": keys.public, "settings": settings or {}}
         answer = self.ask(first)
         self.endpoint = Endpoint(answer["address"], answer["server_key"])
 
@@ -76,7 +74,7 @@ class Pair:
 
     def make_side(self):
         settings = TransferSettings(**self.settings)
-        side = home_side(self.ns, hidden=self.hidden, settings=settings, **self.extra)
+        side = HomeSide(self.ns, hidden=self.hidden, settings=settings, **self.extra)
         if not self.imports_ahead:
             # Other tests of this process have imported what each companion would then import.
             side._imports.tell = lambda: None

@@ -6,11 +6,8 @@ import pytest
 
 from gpulease.errors import GPULeaseError
 from gpulease.sides.threads import UserThreads
-from gpulease.transfer_next.api import Place
+from gpulease.transfer.api import Place
 from tests.helpers import wait_for
-from tests.transfer.engines import second_alone
-
-__all__ = ["second_alone"]  # a fixture
 
 WORKER = (
     "import threading, queue\njobs, done = queue.Queue(), queue.Queue()\n"

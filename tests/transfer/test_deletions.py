@@ -2,8 +2,6 @@
 
 import pytest
 
-from gpulease.transfer.switch.planning import Wanted, plan
-from gpulease.transfer.values.acknowledgement import unknown
 from tests.transfer.kinds import BY_NEED
 from tests.transfer.pair import CellError, home_thread
 
@@ -50,7 +48,7 @@ def test_what_was_in_conflict(new_pair, cells):
         do(lambda: add("home"))
         pair.end_gpu()
     pair.gpu("m += 1")
-    assert pair.side.unavailable.conflicts.open
+    assert pair.side.explain("n").reason == "conflicted"
     for cell in cells:
         pair.home(cell)
     pair.gpu("m += 1")
@@ -72,19 +70,3 @@ def test_a_conflict_that_is_open_keeps_both(new_pair):
     pair.gpu("m += 1")
     pair.side.resolve("n", "gpu")
     pair.home("assert n == ['gpu'] and m == 3")
-
-
-@pytest.mark.parametrize("before", [True, False])
-def test_what_nobody_knows_whether_it_was_told(new_pair, before):
-    """A shipment that never arrived had the deletion, or the last change of what is deleted."""
-    pair = new_pair()
-    pair.attach()
-    pair.home("n = 1; m = 0")
-    pair.gpu("n, m")
-    pair.home("del n" if before else "n = 2")
-    side = pair.side.side
-    unknown(side, plan(side, Wanted()))
-    pair.home("m += 1" if before else "del n")
-    pair.gpu("m += 1")
-    with pytest.raises(CellError, match="'n' is not defined"):
-        pair.gpu("n")

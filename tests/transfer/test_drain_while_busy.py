@@ -50,3 +50,5 @@ def test_a_name_bound_by_that_cell_is_homes(pair):
     pair.side.after_home_cell()
     pair.side.commit_pending()
     assert pair.ns["w"] == "mine"
+    pair.gpu("seen = w")
+    assert pair.home("seen") == "mine"

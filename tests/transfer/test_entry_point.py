@@ -1,13 +1,12 @@
-"""Another package's framework, by the entry point: the one that the documentation shows."""
+"""What another package enters for its library, by the entry point that the documentation shows."""
 
 import re
 import sys
-from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
 
-from gpulease.transfer import frameworks
+from gpulease.transfer import state, ways
 
 DOCS = Path(__file__).parents[2] / "docs" / "transfer.md"
 MYLIB = """
@@ -19,37 +18,44 @@ def connect(): return threading.Lock()
 """
 
 
+def _documented():
+    section = DOCS.read_text().partition("### Your own library")[2].partition("\n## ")[0]
+    blocks = dict(re.findall(r"```(toml|python)\n(.*?)```", section, re.DOTALL))
+    pattern = r'\[project\.entry-points\."(.*)"\]\n(.*)\n'
+    group, line = re.fullmatch(pattern, blocks["toml"]).groups()
+    package = ways.__name__.rpartition(".")[0]
+    return group, line, blocks["python"].replace("gpulease.transfer ", package + " ")
+
+
 @pytest.fixture
-def pair(monkeypatch, tmp_path, new_pair):
-    """Both sides have the library and the package that is documented."""
-    blocks = dict(re.findall(r"```(toml|python)\n(.*?)```", _section(), re.DOTALL))
-    group, name = re.fullmatch(
-        r'\[project\.entry-points\."(.*)"\]\n(.*)\n', blocks["toml"]
-    ).groups()
+def installed(monkeypatch, tmp_path):
+    """Install a package with this text and entry point."""
+
+    def install(group, line, text):
+        (tmp_path / "mylib_gpulease.py").write_text(text)
+        info = tmp_path / "mylib_gpulease-1.0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: mylib_gpulease\nVersion: 1\n")
+        (info / "entry_points.txt").write_text(f"[{group}]\n{line.replace(chr(34), '')}\n")
+
     (tmp_path / "mylib.py").write_text(MYLIB)
-    (tmp_path / "mylib_gpulease.py").write_text(blocks["python"])
-    info = tmp_path / "mylib_gpulease-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: mylib_gpulease\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(f"[{group}]\n{name.replace(chr(34), '')}\n")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
     monkeypatch.syspath_prepend(tmp_path)
-    frameworks._known.cache_clear()
-    made = new_pair()
-    made.attach()
-    yield made
+    for name in ("_opened", "_by_class", "_raw"):
+        monkeypatch.setattr(ways, name, type(getattr(ways, name))(getattr(ways, name)))
+    ways.rooms.cache_clear()
+    yield install
     for module in ("mylib", "mylib_gpulease"):
         sys.modules.pop(module, None)
-    frameworks._loaded.pop("mylib", None)
-    frameworks._by_type.clear()
-    frameworks._known.cache_clear()
+    ways.rooms.cache_clear()
+    ways._known.clear()
 
 
-def _section():
-    return DOCS.read_text().partition("### Your own library")[2].partition("\n## ")[0]
-
-
-def test_the_documented_package_lets_its_objects_travel_and_keeps_what_they_share(pair):
+def test_the_documented_package_lets_its_objects_travel_and_keeps_what_they_share(
+    installed, new_pair
+):
+    installed(*_documented())
+    pair = new_pair()
+    pair.attach()
     pair.home("import mylib; s = mylib.Session(a=1); found = s.found")
     pair.gpu("s.found.append(2); took = s.connection.acquire(blocking=False)")
     pair.home("seen = (s.options, s.found is found, found, took, s.connection.locked())")
@@ -59,15 +65,36 @@ def test_the_documented_package_lets_its_objects_travel_and_keeps_what_they_shar
     assert pair.ns["seen"] == (True, True)
 
 
-def test_an_entry_point_that_does_not_load_is_logged_and_left_out(caplog):
-    point = EntryPoint("mylib", "no_such_module:FRAMEWORK", "gpulease.frameworks")
-    assert frameworks._others(point) is None
-    assert "the framework mylib (no_such_module:FRAMEWORK) does not load" in caplog.text
+def test_one_that_does_not_load_is_logged_and_its_objects_travel_as_without_it(
+    installed, new_pair, caplog
+):
+    group, line, _ = _documented()
+    installed(group, line, "raise OSError('no such server')")
+    pair = new_pair()
+    pair.attach()
+    pair.home("import mylib; s = mylib.Session(a=1)")
+    pair.gpu("s.options['b'] = 2")
+    pair.home("seen = s.options")
+    assert pair.ns["seen"] == {"a": 1, "b": 2}
+    assert "the room of mylib (mylib_gpulease) does not open" in caplog.text
+    assert "no such server" in caplog.text
 
 
-def test_what_a_library_keeps_about_a_class_waits_where_there_is_no_such_library():
-    class Node:
-        pass
+def test_a_row_of_the_process_state_waits_until_a_cell_imports_its_library(installed, monkeypatch):
+    group, line, _ = _documented()
+    text = "import mylib\nfrom gpulease.transfer import state\n".replace(
+        "gpulease.transfer", ways.__name__.rpartition(".")[0]
+    )
+    text += (
+        "state.enter({'mylib.rate': (lambda: mylib.rate, lambda v: vars(mylib).update(rate=v))})"
+    )
+    installed(group, line, text)
+    for name in ("_ROWS", "_later"):
+        monkeypatch.setattr(state, name, dict(getattr(state, name)))
+    monkeypatch.setitem(ways.ROOMS, "other", "no_such_room_is_asked_for")
+    state.apply({"mylib.rate": 5, "other.rate": 6})
+    import mylib
 
-    frameworks.enter(Node, {"library_of_the_gpu": ("functions", len)})
-    assert frameworks.entries(Node) == {"library_of_the_gpu": ("functions", len)}
+    assert mylib.rate == 5
+    assert "other" not in ways._opened
+    assert state.read()["mylib.rate"] == 5

@@ -11,20 +11,6 @@ def settled(pair):
     pair.gpu("pass")
 
 
-def test_a_cell_that_touches_nothing_is_answered_with_its_reply(pair):
-    pair.home("x = [1]; big = list(range(20_000))")
-    settled(pair)
-    asked = []
-    request = pair.side.peer.wire.request
-    pair.side.peer.wire.request = lambda kind, *rest: asked.append(kind) or request(kind, *rest)
-    answer = pair.gpu("pass")
-    assert answer["nothing_new"] is not None
-    assert not pair.after.moved
-    assert "due" not in asked
-    assert "ack" not in asked
-    pair.home("assert x == [1] and len(big) == 20_000")
-
-
 @pytest.mark.parametrize(
     ("cell", "check"),
     [
@@ -53,19 +39,6 @@ def test_a_thread_that_lives_there_is_told_of(pair):
     assert pair.gpu("pass")["nothing_new"] is None, "it may write at any time"
     pair.gpu("go.set(); thread.join()")
     pair.home("assert x == [1]")
-
-
-def test_an_answer_that_was_lost_with_its_reply_is_told_again(pair):
-    pair.home("x = [1]")
-    settled(pair)
-    pair.start_gpu("pass")
-    answer = pair.companion.hear()
-    assert answer["nothing_new"] is not None
-    report = pair.side.after_gpu_cell(pair.count)
-    assert not report.notes
-    assert pair.ns["x"] == [1], "nothing is in doubt"
-    pair.gpu("x.append(2)")
-    pair.home("assert x == [1, 2]")
 
 
 def test_a_question_that_never_came_is_asked_when_it_is_due(pair):

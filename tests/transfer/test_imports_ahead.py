@@ -5,7 +5,7 @@ import types
 
 import pytest
 
-from gpulease.transfer_next import imports
+from gpulease.transfer import imports
 
 LOOK = "import sys; there = 'takes_long' in sys.modules"
 

@@ -80,13 +80,16 @@ KINDS = {
     "figure": Kind("import matplotlib; matplotlib.use('agg')\nimport matplotlib.pyplot as plt\nx = plt.figure(); ax = x.add_subplot(); line, = ax.plot([1, 2])",
                    "ax.set_title(ax.get_title() + 't'); line.set_ydata([3, 4])", "(ax.get_title(), x.axes[0] is ax, ax.lines[0] is line, list(line.get_ydata()))"),
     "sparse": Kind("import scipy.sparse as sp\nx = sp.csr_matrix([[0, 1], [2, 0]])", "x.data += 1", "x.toarray().tolist()"),
+    "function whose globals have a name": Kind("space = {'k': 2}\nexec('def f(v): return v * k', space)\nx = space['f']", "space['k'] += 1", "(x(2), x.__globals__ is space)"),
+    "function that writes globals of its own": Kind("def m():\n    s = {}\n    exec('n = 0\\ndef up():\\n    global n; n += 1; return n', s)\n    return s['up']\nx = m()", "x()", "x.__globals__['n']"),
+    "function that fills a list of its own globals": Kind("def m():\n    s = {'k': []}\n    exec('def f(v): k.append(v)', s)\n    return s['f']\nx = m()", "x(1)", "x.__globals__['k']"),
+    "raises in reduce": Kind("class C:\n    def __reduce__(self): raise RuntimeError('not me')\nx = C(); x.n = 1", "x.n += 1", "x.n"),
+    "a reduction that does not load": Kind("class C:\n    def __init__(self, a): self.a = a\n    def __reduce__(self): return (C, ())\nx = C(1)", "x.a += 1", "x.a"),
+    "nested deeply": Kind("x = end = [0]\nfor _ in range(60_000): x = [x]", "end[0] += 1", "end"),
 }  # fmt: skip
 
 #: How x is made, and the word that the refusal must hold.
 REFUSED = {
-    "function whose globals have a name": ("space = {'k': 2}\nexec('def f(v): return v * k', space)\nx = space['f']", ""),
-    "function that writes globals of its own": ("def m():\n    s = {}\n    exec('n = 0\\ndef up():\\n    global n; n += 1; return n', s)\n    return s['up']\nx = m()", ""),
-    "function that fills a list of its own globals": ("def m():\n    s = {'k': []}\n    exec('def f(v): k.append(v)', s)\n    return s['f']\nx = m()", ""),
     "generator": ("x = (i for i in range(3))", "generator"),
     "memoryview in a list": ("x = [1, memoryview(bytearray(3))]", "memoryview"),
     "held lock": ("import threading\nx = threading.Lock(); x.acquire()", "lock"),
@@ -103,9 +106,6 @@ REFUSED = {
     "dict iterator": ("x = iter({1: 2})", "iterator"),
     "sqlite": ("import sqlite3\nx = sqlite3.connect(':memory:')", "Connection"),
     "subprocess": ("import subprocess\nx = subprocess.Popen(['true']); x.wait()", ""),
-    "raises in reduce": ("class C:\n    def __reduce__(self): raise RuntimeError('not me')\nx = C()", "not me"),
-    "dumps but does not load": ("class C:\n    def __init__(self, a): pass\n    def __reduce__(self): return (C, ())\nx = C(1)", "load"),
-    "nested too deeply": ("x = []\nfor _ in range(60_000): x = [x]", ""),
 }  # fmt: skip
 
 

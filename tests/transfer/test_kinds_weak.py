@@ -71,17 +71,25 @@ def test_weak_objects_are_as_in_one_process(name, beside_gpu, lazy):
 
 
 @pytest.mark.parametrize(
-    ("made", "words"),
+    ("made", "it"),
     [
-        ("r = weakref.ref(sys.hidden)", "something that no variable holds"),
-        ("r = weakref.WeakSet([sys.hidden])", "something that no variable holds"),
-        ("r = weakref.ref(x, print)", "a weak reference with a callback"),
-        ("r = weakref.proxy(sys.hidden)", "something that no variable holds"),
+        ("weakref.ref(sys.hidden)", "r()"),
+        ("weakref.WeakSet([sys.hidden])", "list(r)[0]"),
+        ("weakref.proxy(sys.hidden)", "r"),
     ],
+    ids=["ref", "set", "proxy"],
 )
-def test_what_would_die_or_call_on_the_way_is_refused_by_name(made, words, pair, monkeypatch):
+def test_what_no_variable_holds_lives_on(made, it, pair, monkeypatch):
     monkeypatch.setattr("sys.hidden", None, raising=False)
-    pair.home("import weakref, sys\nclass A: pass\nx = A(); sys.hidden = A()")
-    pair.home(made)
-    with pytest.raises(GPULeaseError, match=f"r cannot travel.*{words}"):
+    pair.home("import weakref, sys, gc\nclass A: n = 1\nsys.hidden = A()")
+    pair.home(f"r = {made}")
+    pair.gpu(f"gc.collect(); {it}.n += 1")
+    assert pair.home("gc.collect(); sys.hidden.n") == 2
+    pair.gpu(f"{it}.n += 1")
+    assert pair.home(f"sys.hidden.n, {it}.n") == (3, 3)
+
+
+def test_a_weak_reference_with_a_callback_is_refused_by_name(pair):
+    pair.home("import weakref\nclass A: pass\nx = A(); r = weakref.ref(x, print)")
+    with pytest.raises(GPULeaseError, match=r"r cannot travel.*a weak reference with a callback"):
         pair.gpu("r")

@@ -4,7 +4,7 @@ import pytest
 
 from gpulease.errors import GPULeaseError
 from gpulease.kernel.status import variable_lines
-from gpulease.transfer_next.api import Place
+from gpulease.transfer.api import Place
 
 MARGIN = 256 * 2**20
 MAKE = (
@@ -15,7 +15,7 @@ MAKE = (
 @pytest.fixture
 def pair(new_halves):
     """Home takes values of up to 1 MB; what is parked may have 4 MB."""
-    settings = {"reply_wait": 30, "park_limit": 4_000_000}
+    settings = {"park_limit": 4_000_000}
     made = new_halves(settings=settings, available=lambda: MARGIN + 2_000_000)
     made.attach()
     made.gpu(MAKE)
@@ -70,7 +70,7 @@ def test_what_was_lost_is_lost_by_name(pair):
 
 
 def test_where_there_is_room_nothing_is_said(new_halves):
-    pair = new_halves(settings={"reply_wait": 30})
+    pair = new_halves()
     pair.attach()
     pair.gpu(MAKE)
     assert not [note for note in pair.after.notes if note.reason == "too_large"]
@@ -79,7 +79,7 @@ def test_where_there_is_room_nothing_is_said(new_halves):
 
 
 def test_what_is_away_says_how_old_homes_last_whole_value_is(new_halves):
-    pair = new_halves(settings={"small_bytes": -1, "eager_bytes": -1})
+    pair = new_halves(settings={"small_bytes": -1})
     pair.attach()
     older = lambda: {row.name: row.older for row in pair.side.status()}  # noqa: E731
     pair.gpu("model = [1]")

@@ -35,10 +35,10 @@ class Any:
     __hash__ = None
 
 
-@pytest.fixture(params=[0.2, 0], ids=["", "late"])
-def prompt(new_pair, request):
-    """A pair whose GPU cells end before their changes are home, or after that."""
-    pair = new_pair(settings={"reply_wait": request.param})
+@pytest.fixture
+def prompt(new_pair):
+    """A pair that is connected."""
+    pair = new_pair()
     pair.attach()
     return pair
 
@@ -226,7 +226,7 @@ def test_nothing_is_said_where_nobody_holds_it(pair, case):
 
 @pytest.mark.parametrize("first", ["c", "z"])
 def test_nothing_is_said_of_what_a_variable_holds_that_is_still_to_come(new_pair, first):
-    pair = new_pair(settings={"small_bytes": -1, "eager_bytes": -1})
+    pair = new_pair(settings={"small_bytes": -1})
     pair.attach()
     make, _, change = NAMED["a frame bound anew"]
     pair.home(f"{make}\nz = {{'in': (c, list(c))}}")

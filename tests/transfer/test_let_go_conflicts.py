@@ -3,10 +3,7 @@
 import pytest
 
 from gpulease.errors import GPULeaseError
-from tests.transfer.engines import second_alone
 from tests.transfer.pair import home_thread
-
-__all__ = ["second_alone"]  # a fixture
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ import sys
 import pytest
 
 from gpulease.errors import GPULeaseError
-from tests.transfer.engines import first_alone
 from tests.transfer.pair import CellError
 
 ONE = (
@@ -114,22 +113,6 @@ def test_what_one_side_loads_anew_the_other_does_too(lib, new_pair, side):
     here("from mylib import f; kept[0] = f")
     there("kept.append((f(), kept[0] is f is mylib.f, isinstance(k, mylib.K)))")
     assert pair.home("kept[-1]") == (2002, True, False)
-
-
-@first_alone("what runs is the same on both sides, so nothing is refused")
-def test_a_module_that_does_not_load_anew_on_the_other_side_is_refused(lib, new_pair):
-    lib.write_text("import sys\nassert not hasattr(sys, 'no_more')\n" + ONE)
-    pair = new_pair()
-    pair.attach()
-    pair.home("import mylib")
-    pair.gpu("mylib.f(); import sys; sys.no_more = True")
-    pair.home("import importlib; importlib.reload(mylib)")
-    for _ in range(2):
-        with pytest.raises((GPULeaseError, CellError), match=r"mylib.*importlib\.reload"):
-            pair.gpu("mylib.f()")
-    pair.gpu("del sys.no_more\nimport importlib; importlib.reload(sys.modules['mylib'])")
-    pair.gpu("got = mylib.f()")
-    assert pair.home("got") == 1
 
 
 def test_a_text_that_is_no_more_in_the_file_is_refused(lib, new_pair):

@@ -34,12 +34,6 @@ def test_as_in_one_process(eager, case):
     assert play(eager, CELLS[case], beside_gpu=False) == plain(CELLS[case])
 
 
-def test_names_of_one_module_share_nothing(pair):
-    pair.home("from random import random, seed\na = [random]")
-    groups = pair.side.side.survey(["random", "seed", "a"]).groups
-    assert sorted(len(group.names) for group in groups if group.names) == [1, 1, 1]
-
-
 def test_a_generator_of_ones_own_travels_by_value(pair):
     pair.home("import random, numpy as np\ng = random.Random(1); n = np.random.RandomState(1)")
     pair.gpu("x = g.random(), n.rand()")

@@ -1,14 +1,9 @@
 """What a cell changes in a module holds in the next one wherever it runs, or is said once."""
 
 import contextlib
-import itertools
-import json
-import os
 import sys
 
 import pytest
-
-from tests.transfer.engines import first_alone
 
 FILE = """\
 rate = 0.1
@@ -141,22 +136,6 @@ def test_what_functions_of_a_module_change_in_a_variable_holds_on_the_other_side
     assert pair.ns["saw"] == [(n, 2 + 2 * n, 0, n, 1 + n) for n in (1, 2, 3, 4)]
 
 
-@pytest.mark.parametrize("change", ["ownparts.step()", "ownparts.learn()"])
-def test_what_lies_deep_in_an_object_of_a_module_is_said(parts, new_pair, change):
-    pair = new_pair()
-    pair.attach()
-    pair.home("import ownparts")
-    pair.gpu(f"{change}")
-    assert pair.after.notes == ()
-    pair.home("ownparts.seen()")
-    (note,) = pair.last.notes
-    changed = {"ownparts.net.layers", "ownparts.data"} if "step" in change else {"ownparts.fitted"}
-    assert changed <= set(note.names)
-    assert not [name for name in note.names if "unused" in name or "X" in name]
-    pair.home("ownparts.seen()")
-    assert pair.last.notes == ()
-
-
 @pytest.mark.parametrize("first", ["home", "gpu"])
 @pytest.mark.parametrize("name", DATA)
 def test_plain_data_of_an_own_module_travels(lib, new_pair, name, first):
@@ -285,146 +264,5 @@ def test_it_is_set_before_the_cell_that_imports_the_module_goes_on(lib, new_pair
     assert pair.ns["got"] == 5
 
 
-@pytest.fixture
-def asks(monkeypatch, tmp_path):
-    """A module that asks what it is loaded on."""
-    text = "import os\nwhere = os.getpid()\nknown = {'where': where}\ncount = 0\n"
-    (tmp_path / "asks.py").write_text(text)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
-    monkeypatch.syspath_prepend(tmp_path)
-    yield
-    sys.modules.pop("asks", None)
-
-
-@first_alone("a module's value is one on both sides, as in one process")
-def test_what_nobody_changed_is_each_sides_own(asks, new_pair):
-    pair = new_pair()
-    pair.attach()
-    pair.gpu("import asks, os; asks.count = 1")
-    pair.home("import asks; asks.count += 1; here = asks.where, asks.known['where']")
-    pair.gpu("there = [asks.where == os.getpid() == asks.known['where'], asks.count]")
-    pair.home("there")
-    assert pair.ns["there"] == [True, 2]
-    assert pair.ns["here"] == (os.getpid(), os.getpid())
-
-
 def said(report):
     return [note.sentence for note in report.notes if note.reason == "module"]
-
-
-def test_what_does_not_travel_is_said_once_to_a_cell_that_may_read_it(lib, new_pair):
-    pair = new_pair()
-    pair.attach()
-    pair.home("import ownlib; ownlib.made = ownlib.Counter(); x = 1")
-    pair.home("def f(): return ownlib.rate")
-    pair.gpu("x")
-    assert said(pair.after) == []
-    pair.gpu("ownlib.rate")
-    assert said(pair.after) == [
-        "ownlib.made was changed in your notebook; the GPU's side has its own. "
-        "If GPU cells need it, run in a GPU cell, too, what changed it."
-    ]
-    pair.gpu("ownlib.rate")
-    assert said(pair.after) == []
-    pair.gpu("ownlib.other = ownlib.Counter(); ownlib.made = ownlib.Counter()")
-    pair.home("x")
-    assert said(pair.last) == []
-    pair.home("f()")
-    assert said(pair.last) == [
-        "ownlib.other was changed in a GPU cell; your notebook has its own. "
-        "If it is needed here, run here, too, what changed it."
-    ]
-
-
-#: Cells that change a library's state, and what of it is named; @ is another number in each test.
-LIBRARIES = {
-    "adapters": (
-        "import sqlite3\nclass P: pass\nsqlite3.register_adapter(P, str)", "sqlite3.adapters",
-    ),
-    "a constant": ("import colorsys; colorsys.ONE_THIRD = @", "colorsys.ONE_THIRD"),
-    "a method of a class": (
-        "import json\njson.JSONEncoder.default = lambda self, o: @",
-        "json.encoder.JSONEncoder.default",
-    ),
-    "a class that was imported": (
-        "from json import JSONDecoder as D\nD.own = {@}", "json.decoder.JSONDecoder.own",
-    ),
-    "by setattr": ("import calendar; setattr(calendar, 'own', @)", "calendar.own"),
-    "by a function of the notebook": (
-        "import textwrap\ndef f(): textwrap._own = @\nf()", "textwrap._own",
-    ),
-    "pickles": (
-        "import copyreg\nclass Q: pass\ncopyreg.pickle(Q, lambda q: (Q, ()))",
-        "copyreg.dispatch_table",
-    ),
-    "an object of the module": (
-        "import matplotlib as mpl\nmpl.colormaps.register(mpl.colormaps['gray'], name='own@')",
-        "matplotlib.colormaps._cmaps",
-    ),
-    "what is deep in a package": (
-        "import xml.etree.ElementTree as ET; ET.register_namespace('own', 'own@')",
-        "xml.etree.ElementTree._namespace_map",
-    ),
-    "a handler of signals": ("import signal; signal.own = @", "signal.own"),
-}  # fmt: skip
-_numbers = itertools.count(1000)
-
-
-@pytest.fixture(params=LIBRARIES)
-def library(request, new_pair):
-    """A pair, a change of a library, its key and its package, which both sides have imported."""
-    change, key = LIBRARIES[request.param]
-    package = key.partition(".")[0]
-    pair = new_pair()
-    pair.attach()
-    for run in (pair.gpu, pair.home):
-        run(f"import {package}")
-    yield pair, change.replace("@", str(next(_numbers))), key, package
-    if package == "json":
-        json.JSONEncoder.default = DEFAULT
-
-
-DEFAULT = json.JSONEncoder.default
-
-
-@pytest.mark.parametrize("first", ["home", "gpu"])
-def test_what_a_cell_changes_in_a_library_is_said_once(library, first):
-    pair, change, key, package = library
-    here, there = (pair.home, pair.gpu) if first == "home" else (pair.gpu, pair.home)
-    here(change)
-    there(f"import {package}")
-    (sentence,) = said(pair.last if there == pair.home else pair.after)
-    assert f"{key} " in sentence
-    there(f"import {package}")
-    assert said(pair.last if there == pair.home else pair.after) == []
-
-
-def test_what_both_sides_changed_alike_is_not_said(library):
-    pair, change, _, package = library
-    pair.home(change)
-    pair.gpu(change)
-    assert said(pair.after) == []
-    pair.home(f"import {package}")
-    assert said(pair.last) == []
-
-
-def test_a_module_that_python_does_not_list_is_looked_at_too(new_pair):
-    pair = new_pair()
-    pair.attach()
-    pair.home("import calendar, importlib.util as u; spec = calendar.__spec__; del calendar")
-    pair.home("it = u.module_from_spec(spec); spec.loader.exec_module(it); it.__name__ = 'aside'")
-    pair.home("it.own = 1")
-    assert "aside.own" in pair.side.side.state.modules.mine
-
-
-def test_a_new_companion_is_told_of_anew(new_pair):
-    pair = new_pair()
-    pair.attach()
-    pair.home(f"import calendar; calendar.own = {next(_numbers)}")
-    pair.gpu("calendar")
-    assert said(pair.after)
-    pair.companion.kill()
-    pair.side.disconnect(died=True)
-    pair.attach()
-    pair.gpu("calendar")
-    assert said(pair.after)

@@ -31,13 +31,3 @@ def test_files_with_the_names_of_libraries_are_modules_like_others(files, new_pa
     pair.gpu(every + "z = torch.Tensor(), jax.value")
     pair.home("seen = x.n, type(y) is jax.Tensor, type(z[0]) is torch.Tensor")
     assert pair.ns["seen"] == ([3, 2], True, True)
-
-
-def test_it_is_imported_by_cells_alone(files, new_pair):
-    """Imported ahead it would run when no cell asked for it."""
-    pair = new_pair()
-    pair.attach()
-    pair.home("__import__('torch')")
-    pair.gpu("import sys; there = 'torch' in sys.modules")
-    pair.home("there")
-    assert not pair.ns["there"]

@@ -3,7 +3,6 @@
 import pytest
 
 from gpulease.errors import GPULeaseError
-from tests.helpers import wait_for
 
 
 def test_values_and_mutations_come_home(pair):
@@ -56,17 +55,6 @@ def test_sticky_cells_send_nothing(pair):
     pair.gpu("pass")
     assert pair.last.bytes == 0
     assert pair.last.moved == ()
-
-
-def test_write_behind_brings_large_values_without_a_cell(pair):
-    pair.gpu("import numpy as np\nw = np.ones(5_000_000)")
-
-    def home_has_it():
-        pair.side.commit_pending()
-        return "w" in pair.ns
-
-    wait_for(home_has_it)
-    assert pair.side.away_names() == []
 
 
 def test_drain_leaves_nothing_behind(pair):

@@ -85,7 +85,7 @@ def test_everything_small(pair, monkeypatch, program):
 
 @pytest.fixture
 def lazy_pair(new_pair):
-    made = new_pair(settings={"small_bytes": -1, "eager_bytes": -1})
+    made = new_pair(settings={"small_bytes": -1})
     made.attach()
     return made
 
@@ -94,17 +94,3 @@ def lazy_pair(new_pair):
 @given(program=cells)
 def test_everything_large_and_by_need(lazy_pair, monkeypatch, program):
     check(lazy_pair, program, monkeypatch)
-
-
-@pytest.fixture
-def slow_pair(new_pair):
-    """Some of it is small enough, some answers are late."""
-    made = new_pair(settings={"small_objects": 8, "eager_objects": 30, "reply_wait": 0.001})
-    made.attach()
-    return made
-
-
-@_settings
-@given(program=cells)
-def test_some_of_it_late(slow_pair, monkeypatch, program):
-    check(slow_pair, program, monkeypatch)

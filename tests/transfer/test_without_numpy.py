@@ -6,13 +6,11 @@ import sys
 import pytest
 
 WALK = """
-import sys, types
+import sys
 {make}
-from gpulease.transfer_next.api import TransferSettings
-from gpulease.transfer.values.side import Side
-side = Side("h", {{"x": x, "__name__": "__main__"}}, set(), TransferSettings())
-survey = side.survey(["x"])
-print(side.pack(survey.by_root["n:x"], survey).nbytes > 0, "numpy" in sys.modules)
+from gpulease.transfer.side import Side
+parcel = Side("h", {{"x": x, "__name__": "__main__"}}).pack()
+print([each.names for each in parcel.components], parcel.away, "numpy" in sys.modules)
 """
 
 
@@ -28,4 +26,4 @@ def test_they_travel(make):
     done = subprocess.run(
         [sys.executable, "-c", WALK.format(make=make)], capture_output=True, text=True, check=False
     )
-    assert done.stdout.split() == ["True", "False"], done.stderr
+    assert done.stdout.strip() == "[['x']] {} False", done.stderr

@@ -16,7 +16,6 @@ from types import MappingProxyType
 from typing import Any
 
 from gpulease.sides.looks import is_a
-from gpulease.transfer_next.api import HOSTED
 
 #: Libraries that compute on a GPU where there is one; by top-level module.
 FRAMEWORKS = frozenset((
@@ -99,7 +98,7 @@ class Kinds:
         if is_a(value, types.ModuleType):
             return framework(value.__name__) or self._of_own_module(value, depth)
         if is_a(value, type):
-            return next((f for base in value.__mro__ if (f := _library_of(base))), "")
+            return next((f for base in value.__mro__ if (f := framework(base.__module__))), "")
         if is_a(value, types.FunctionType):
             return framework(value.__module__) or self._of_function(value, depth)
         if is_a(value, types.BuiltinFunctionType | types.MethodType):
@@ -136,11 +135,6 @@ class Kinds:
             return ""
         found = [v for v in list(vars(module).values()) if is_a(v, types.ModuleType | type)]
         return next((f for v in found if (f := self._library(v, depth + 1))), "")
-
-
-def _library_of(cls: type) -> str:
-    """Return the library of a class, also of one that stands for a library's in the notebook."""
-    return framework(cls.__module__) or str(vars(cls).get(HOSTED, ""))
 
 
 def framework(module: str | None) -> str:

@@ -15,8 +15,8 @@ from typing import Any
 from gpulease.kernel.auto.effects import Effects
 from gpulease.kernel.auto.kinds import FRAMEWORKS
 from gpulease.kernel.auto.snapshot import Snapshot, Snapshots
-from gpulease.transfer_next.limit import Limit
-from gpulease.transfer_next.roots import Hidden
+from gpulease.transfer.refuse import Limit
+from gpulease.transfer.roots import Hidden
 
 _SIMPLE = (ast.Expr, ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Delete, ast.Assert)
 #: Bytes that are looked at of what a statement reaches, and of what those of one cell do.

@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpulease.sides.names.analysis import cell_use
-from gpulease.transfer_next import state
-from gpulease.transfer_next.glance import Glance
-from gpulease.transfer_next.limit import Limit
-from gpulease.transfer_next.refuse import RefusedError
-from gpulease.transfer_next.roots import Hidden
+from gpulease.transfer import state
+from gpulease.transfer.glance import Glance
+from gpulease.transfer.refuse import Limit, RefusedError
+from gpulease.transfer.roots import Hidden
 
 Digests = dict[frozenset[str], bytes]
 

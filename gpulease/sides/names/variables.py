@@ -5,7 +5,6 @@ The names that IPython and compilers put there never travel.
 
 from __future__ import annotations
 
-import builtins
 import re
 from collections.abc import Collection
 from typing import Any
@@ -49,8 +48,3 @@ def user_names(ns: dict[str, Any], hidden: Collection[str]) -> list[str]:
 def _is_own_open(value: Any) -> bool:
     module = str(getattr(value, "__module__", ""))
     return value is open or module.startswith(("IPython", "io", "_io"))
-
-
-def builtin_names() -> frozenset[str]:
-    """Return the names that code finds without the namespace."""
-    return frozenset(vars(builtins))

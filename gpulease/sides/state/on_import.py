@@ -21,15 +21,6 @@ def when_imported(name: str, then: Callable[[], None]) -> None:
         sys.meta_path.insert(0, _Waiting(name, then))
 
 
-def no_longer(name: str, then: Callable[[], None]) -> None:
-    """Forget what ``when_imported`` was asked for."""
-    for waiting in [f for f in sys.meta_path if isinstance(f, _Waiting) and f.name == name]:
-        if then in waiting.then:
-            waiting.then.remove(then)
-        if not waiting.then:
-            sys.meta_path.remove(waiting)
-
-
 class _Waiting(importlib.abc.MetaPathFinder):
     def __init__(self, name: str, then: Callable[[], None]) -> None:
         self.name = name

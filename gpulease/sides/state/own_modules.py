@@ -15,20 +15,10 @@ class OwnModules:
 
     def __init__(self) -> None:
         self._before = set(module_files.own_modules())
-        #: Whether what they hold is another's to carry: then none is named here.
-        self.are_carried = False
 
     def names(self) -> list[str]:
         """Return those that are imported now."""
-        if self.are_carried:
-            return []
         return [name for name in module_files.own_modules() if name not in self._before]
-
-    def carries(self, name: str) -> bool:
-        """Say whether another carries what has this name: an own module, or a part of one."""
-        parts = name.split(".")
-        known = (".".join(parts[:end]) for end in range(1, len(parts) + 1))
-        return self.are_carried and any(map(module_files.module_digest, known))
 
     def notice(self, namespace: Mapping[str, Any]) -> None:
         """Look at what the notebook has of those that were imported before it began."""

@@ -1,31 +1,26 @@
 """State of the process that a plain kernel's cells share beside their variables.
 
-Captured and applied are the generators of ``random``, ``numpy.random`` and torch's CPU (where
-imported), the working directory, changed environment entries, ``sys.path`` and changed settings of
-modules.  Device variables never travel, tokens only where home says so by name, and of the others
-nothing that was set before this side began.
+Captured and applied are the working directory, changed environment entries, ``sys.path`` and
+changed settings of modules; generators of random numbers travel with the variables
+(``transfer.state``).  Device variables never travel, tokens only where home says so by name, and of
+the others nothing that was set before this side began.
 """
 
 from __future__ import annotations
 
 import contextlib
-import importlib
 import os
 import pickle
-import random
 import sys
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from gpulease.private_files import current_umask
 from gpulease.protocol.variables import is_of_one_process, is_secret
 from gpulease.sides import module_files
 from gpulease.sides.hushed import import_quietly
-from gpulease.sides.libraries import library
 from gpulease.sides.names import analysis
-from gpulease.sides.state.module_changes import ModuleChanges
 from gpulease.sides.state.on_import import when_imported
-from gpulease.sides.state.seeds import Seeds
 from gpulease.sides.state.settings import Settings
 
 #: Which devices a process sees, and what only the machine it runs on can know.  By exact names:
@@ -60,16 +55,7 @@ class ProcessState:
         self._path = list(sys.path)
         self._travelled: set[str] = set()
         self._stand_in: dict[str, str] = {}
-        #: What a library's generator has that is not imported here.
-        self._numpy: tuple[Any, ...] | None = None
-        self._torch = b""
-        self._torch_hooks = 0
-        self._seeds = Seeds()
         self._settings = Settings()
-        self.own, self.bindings = self._settings.own, self._settings.bindings
-        self.modules = ModuleChanges(self.own, self._module_came)
-        #: Called when a cell has imported a module, before it uses it.
-        self.on_import: Callable[[], None] = lambda: None
         self._imported: set[str] = set()
         self._agreed = b""
         self._shared: frozenset[str] = frozenset()
@@ -83,24 +69,9 @@ class ProcessState:
     def _may_travel(self, name: str) -> bool:
         return not stays(name) and (not is_secret(name) or name in self._shared)
 
-    def cell_begins(self, source: str, namespace: Mapping[str, Any]) -> None:
-        """Take note of what a cell may change of it beside what is looked at anyway.
-
-        A cell may import parts of a package: whoever has the package has them, too.
-        """
+    def cell_begins(self, source: str) -> None:
+        """Take note of parts of packages that a cell may import: both sides import them."""
         self._imported |= analysis.imported_parts(source)
-        self.own.notice(namespace)
-        self._settings.see_own_modules()
-        self.modules.cell_begins(source, namespace)
-
-    def _module_came(self) -> None:
-        self.on_import()
-        self._settings.see_own_modules()
-
-    def cell_ended(self) -> None:
-        """Find out what the cell changed in modules."""
-        self._settings.see_own_modules()
-        self.modules.cell_ended()
 
     def capture(self) -> bytes:
         """Return the state as bytes, or b'' when it is as at the last agreement."""
@@ -128,7 +99,6 @@ class ProcessState:
     def forget_peer(self) -> None:
         """The other side is new: it has none of this."""
         self._agreed = b""
-        self.modules.forget_peer()
 
     def prepare(self, data: bytes) -> None:
         """Let what comes with ``data`` find its modules, and these what they read when imported.
@@ -140,8 +110,6 @@ class ProcessState:
             self._put_surroundings(state)
             # By the next cell it would be done, after what the modules have was put in place.
             module_files.load_edited()
-            for name, (digest, times) in state["reloaded"].items():
-                module_files.catch_up(name, digest, times)
             self._imported.update(state["imported"])
             for name in self._imported:
                 when_imported(name.partition(".")[0], self._import_parts)
@@ -155,13 +123,10 @@ class ProcessState:
     def apply(self, data: bytes) -> None:
         """Take over what the other side captured; from here on both agree."""
         state: dict[str, Any] = pickle.loads(data)
-        random.setstate(state["random"])
-        self._apply_generators(state)
         self._put_surroundings(state)  # what was imported since may have changed them
         self._changes = {n: v for n, v in state["environ"].items() if self._may_travel(n)}
         self._travelled.update(state["path_added"], state["path_removed"])
         self._settings.apply(state["settings"])
-        self.modules.take(state["modules"])
         self._agreed = self._pickle()
 
     def _put_surroundings(self, state: dict[str, Any]) -> None:
@@ -195,29 +160,14 @@ class ProcessState:
             self._stand_in = {_cwd(): folder}
 
     def settle(self) -> None:
-        """Give torch the state that arrived before anything here had imported it.
-
-        As soon as it is imported, for the same cell may seed it anew.  Settings that each thread
-        has for itself are set here, too, where this is the main one.
-        """
+        """Put settings in place that each thread has for itself, where this is the main one."""
         self._settings.settle()
-        torch = library("torch")
-        if torch is not None and hasattr(torch, "manual_seed"):
-            self._seeds.settle()
-            # A module keeps its hooks by number, and each process counts for itself.
-            handle = importlib.import_module("torch.utils.hooks").RemovableHandle
-            handle.next_id = max(handle.next_id, self._torch_hooks)
-        if self._torch and torch is not None and hasattr(torch, "set_rng_state"):
-            tensor = torch.frombuffer(bytearray(self._torch), dtype=torch.uint8)
-            torch.set_rng_state(tensor)
-            self._torch = b""
 
     def _pickle(self) -> bytes:
         added = [e for e in sys.path if e not in self._path or e in self._travelled]
         removed = sorted((self._travelled | set(self._path)) - set(sys.path), key=str)
         self._travelled.update(added, removed)
         state: dict[str, Any] = {
-            "random": random.getstate(),
             "cwd": self._stand_in.get(_cwd(), _cwd()),
             "umask": current_umask(),
             "environ": self._changed_environ(),
@@ -226,27 +176,9 @@ class ProcessState:
             "path_order": list(sys.path),
             "settings": self._settings.capture(),
             "imported": sorted(self._imported),
-            "reloaded": module_files.reloaded(sorted(self.own.names())),
-            "modules": self.modules.told(),
         }
         if self._decides:
             state["shared"] = sorted(self._shared)
-        numpy = sys.modules.get("numpy.random")
-        if numpy is not None:
-            kind, keys, pos, has_gauss, gauss = numpy.get_state()
-            state["numpy"] = (kind, keys.tobytes(), pos, has_gauss, gauss)
-        elif self._numpy is not None:
-            state["numpy"] = self._numpy
-        torch = library("torch")
-        hooks = sys.modules.get("torch.utils.hooks")
-        if hooks is not None and hasattr(hooks, "RemovableHandle"):
-            state["torch_hooks"] = hooks.RemovableHandle.next_id
-        if seeds := self._seeds.capture():
-            state["torch_seeds"] = seeds
-        if self._torch:
-            state["torch"] = self._torch
-        elif torch is not None and hasattr(torch, "get_rng_state"):
-            state["torch"] = bytes(torch.get_rng_state().numpy())
         return pickle.dumps(state, 5)
 
     def _changed_environ(self) -> dict[str, str | None]:
@@ -262,22 +194,6 @@ class ProcessState:
                 changes[name] = now.get(name)
         self._changes = changes  # an entry that was told of is told of again when it goes
         return dict(sorted(changes.items()))
-
-    def _apply_generators(self, state: dict[str, Any]) -> None:
-        if "numpy" in state:
-            self._numpy = state["numpy"]
-            with contextlib.suppress(ImportError):  # only the other side has it
-                import numpy
-
-                kind, keys, pos, has_gauss, gauss = state["numpy"]
-                loaded = numpy.frombuffer(keys, dtype=numpy.uint32)
-                numpy.random.set_state((kind, loaded, pos, has_gauss, gauss))
-        self._torch_hooks = max(self._torch_hooks, state.get("torch_hooks", 0))
-        self._seeds.take(state.get("torch_seeds"))
-        if "torch" in state:
-            self._torch = state["torch"]
-            when_imported("torch", self.settle)
-            self.settle()
 
 
 def _merged(mine: list[str], state: dict[str, Any]) -> list[str]:

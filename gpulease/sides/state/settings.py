@@ -14,27 +14,20 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from gpulease.sides.state.bindings import Bindings
 from gpulease.sides.state.known_settings import SETTINGS, Setting
-from gpulease.sides.state.module_data import setting_name, setting_of
 from gpulease.sides.state.on_import import when_imported
-from gpulease.sides.state.own_modules import OwnModules
 
 
 class Settings:
     """Changed settings of one process."""
 
     def __init__(self) -> None:
-        #: Modules of the person's own, and which objects they have.
-        self.own = OwnModules()
-        self.bindings = Bindings()
-        self._table = dict(SETTINGS)
         self._first: dict[str, dict[str, bytes]] = {}
         self._told: dict[str, dict[str, bytes]] = {}
         self._waiting: dict[str, dict[str, bytes]] = {}
         #: What was looked at last, all keys in one: it is asked for at every cell.
         self._last: dict[str, bytes] = {}
-        for setting in self._table.values():
+        for setting in SETTINGS.values():
             if setting.module in sys.modules:
                 self._begin(setting.module)
             elif setting.first is None:
@@ -42,30 +35,16 @@ class Settings:
 
     def _begin(self, module: str) -> None:
         """Remember what a module has before any code of the notebook could change it."""
-        for name, setting in self._table.items():
+        for name, setting in SETTINGS.items():
             if setting.module == module and setting.first is None:
                 with contextlib.suppress(Exception):  # another version may have it elsewhere
                     self._first[name] = _pickled(setting.get())
         if self._waiting:
             self.settle()
 
-    def see_own_modules(self) -> None:
-        """Take in modules of the person's own: what they have now is what they began with."""
-        for module in self.own.names():
-            name = setting_name(module)
-            if name not in self._first:
-                self._know(name)
-                self._begin(module)
-
-    def _know(self, name: str) -> bool:
-        if name not in self._table and (setting := setting_of(name, self.bindings)) is not None:
-            self._table[name] = setting
-            when_imported(setting.module, partial(self._begin, setting.module))
-        return name in self._table
-
     def capture(self) -> dict[str, dict[str, bytes]]:
         """Return what changed, by setting and key; pickled."""
-        for name, setting in self._table.items():
+        for name, setting in SETTINGS.items():
             if setting.first is not None:
                 self._first.setdefault(name, _pickled(setting.first))
             first = self._first.get(name)
@@ -98,9 +77,8 @@ class Settings:
             known = self._told.setdefault(name, {})
             fresh = {key: data for key, data in values.items() if known.get(key) != data}
             known.update(values)
-            if fresh and self._know(name):
+            if fresh and name in SETTINGS:
                 self._waiting.setdefault(name, {}).update(fresh)
-        self.see_own_modules()
         self.settle()
 
     def settle(self) -> None:
@@ -109,7 +87,7 @@ class Settings:
         To set one may import a module, and that comes here again, or another thread does.
         """
         for name in list(self._waiting):
-            setting = self._table[name]
+            setting = SETTINGS[name]
             if setting.module not in sys.modules or not _may(setting):
                 continue
             self._last.pop(name, None)

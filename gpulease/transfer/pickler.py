@@ -1,0 +1,541 @@
+"""How one object is taken apart: by its exact type first, then by its class, then as Python says.
+
+The pickler of C meets lists, dictionaries, tuples and texts by itself.  Everything else asks
+``reducer_override`` once.  Nothing here knows components.
+"""
+
+from __future__ import annotations
+
+import abc
+import enum
+import io
+import operator
+import pickle
+import sys
+import threading
+import types
+import typing
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import cloudpickle
+
+from gpulease.sides import caches, process_objects
+from gpulease.sides.libraries import library, package_of
+
+from . import (
+    anatomy,
+    faces,
+    lasting,
+    leaves,
+    own,
+    pieces,
+    private,
+    rebuild,
+    unpickled,
+    valueless,
+    ways,
+    weak,
+)
+from . import stayed as stayed_kind
+from .memory import InFrame, Memory, Whole, reduce_array, reduce_in_frame, reduce_row, reduce_whole
+from .refuse import Limit, RefusedError, kind_that_stays, refused_kind
+from .tables import Counterparts
+
+_LOCKS = {type(threading.Lock()): "Lock", type(threading.RLock()): "RLock"}
+_VARIABLES = (typing.TypeVar, typing.ParamSpec, typing.TypeVarTuple)
+_WAYS = (
+    "__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__getnewargs__",
+    "__getnewargs_ex__",
+)  # fmt: skip
+
+
+class Met:
+    """What one survey's picklers share: the side's tables, and what was met."""
+
+    def __init__(self, label: str, namespace: dict[str, Any], classes: Counterparts,
+                 others: Counterparts, stays: Counterparts) -> None:  # fmt: skip
+        self.label = label
+        self.namespace = namespace
+        self.classes = classes
+        #: Markers and type variables.
+        self.others = others
+        self.stays = stays
+        self.memory = Memory()
+        #: What a library's room notes of this survey.
+        self.notes: dict[str, Any] = {}
+        #: Why objects stay, by ``id``, where that is known of the whole survey only.
+        self.refused: dict[int, str] = {}
+        #: How much may be packed, None for all.
+        self.limit: Limit | None = None
+        #: Whose structure is packed, in words: large values are left out.  Else None.
+        self.structure_of: str | None = None
+        #: Classes met since somebody last looked.
+        self.met_classes: set[str] = set()
+        #: By the id of a class's dictionary: the annotations of 3.14 are functions over it.
+        self.class_spaces: dict[int, type] = {}
+        #: Objects that are found again by a module and a name.
+        self.named: dict[int, Any] = {}
+
+    def class_id(self, cls: type) -> str:
+        """Return the id of a class of the notebook, which was met."""
+        oid = self.classes.id_of(cls)
+        self.met_classes.add(oid)
+        self.class_spaces[id(anatomy.space_of_class(cls))] = cls
+        return oid
+
+    def constant(self, obj: Any) -> tuple[str, str] | None:
+        """Return where an installed library has an object for good."""
+        found = lasting.instances(type(obj)).get(id(obj))
+        if found is not None and rebuild.constant(*found) is not obj:  # another has that id now
+            return None
+        if found is not None:
+            self.named[id(obj)] = obj
+        return found
+
+
+#: Library classes whose ``__getstate__`` gives copies, or leaves out what a cell can read.
+_FORGETFUL = {
+    ("collections", "Counter"),
+    *(
+        ("numpy", name)
+        for name in ("Chebyshev", "Hermite", "HermiteE", "Laguerre", "Legendre", "Polynomial")
+    ),
+}
+
+
+def travels_by_value(obj: Any) -> bool:
+    """Say whether a class or function is the notebook's: no module has it under its name."""
+    if isinstance(obj, type) and not anatomy.made_by_python(obj):
+        return False
+    name: str = getattr(obj, "__qualname__", "")
+    module = getattr(obj, "__module__", None)
+    if module == "__main__" or not isinstance(module, str):
+        return True
+    try:
+        if operator.attrgetter(name)(sys.modules[module]) is not obj:
+            return True
+        return own.has_state(obj)
+    except (KeyError, AttributeError, ValueError):
+        return _found_elsewhere(obj) is None
+
+
+def _found_elsewhere(cls: Any) -> tuple[Any, str] | None:
+    """Return the package that has a class whose own words lead to no module (``np.recarray``)."""
+    module = getattr(cls, "__module__", None)
+    if not isinstance(cls, type) or not isinstance(module, str):
+        return None
+    while module and module not in sys.modules:
+        module = module.rpartition(".")[0]
+    found = sys.modules.get(module)
+    name: str = cls.__name__
+    return (found, name) if getattr(found, name, None) is cls else None
+
+
+def takes_raw(cls: type) -> bool:
+    """Say whether instances are their attributes and the builtin under their class."""
+    if anatomy.builtin_under(cls) is None:
+        return False
+    if ways.is_raw(cls):
+        return True
+    if issubclass(cls, BaseException):
+        own: Any = cls.__reduce__
+        return (
+            not anatomy.made_by_python(cls)
+            or _is_the_persons(cls)
+            or (own is BaseException.__reduce__ and not hasattr(cls, "__getnewargs__"))
+        )
+    if not anatomy.made_by_python(cls):
+        return cls is types.SimpleNamespace
+    if _is_the_persons(cls) or any(
+        (package_of(base), base.__name__) in _FORGETFUL for base in cls.__mro__
+    ):
+        return True
+    # What has no way of its own besides its builtin's is that and its attributes.
+    base = anatomy.builtin_under(cls)
+    return all(getattr(cls, way, None) is getattr(base, way, None) for way in _WAYS)
+
+
+def _is_the_persons(cls: type) -> bool:
+    """Say whether a class is the person's: the way in which it is pickled is meant for files."""
+    return travels_by_value(cls) or own.is_own(cls.__module__)
+
+
+def _bare(kind: type) -> ways.Reduce:
+    """Return how instances are reduced that are their attributes: most objects are."""
+    made, fill, space_of = (kind,), rebuild.fill_bare, anatomy.way_to_space(kind).__get__
+    return lambda _pickler, obj: (rebuild.bare, made, space_of(obj), None, None, fill)
+
+
+def _unknown(_pickler: Any, _obj: Any) -> Any:
+    raise AssertionError
+
+
+class StandsIn:
+    """Is packed as what stands for a value that stays."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+    """Packs roots; its memo says which objects it met."""
+
+    def __init__(self, file: io.BytesIO, buffers: list[Any], met: Met) -> None:
+        super().__init__(file, protocol=5, buffer_callback=buffers.append)
+        self.met = met
+        #: How objects of a class are reduced, None where no table says it.
+        self.kinds: dict[type, ways.Reduce | None] = dict(KINDS)
+        self.raw: dict[type, bool] = {}
+        #: Ids of dictionaries that belong to an object for good -> that object.
+        self.kept_spaces: dict[int, Any] = {}
+        #: Those that are known to have another name, too.
+        self.spaces: dict[int, Any] = {}
+        #: By id, what has memory that travels in pieces.
+        self.large: dict[str, Any] = {}
+
+    def dump(self, obj: Any) -> None:
+        """Write an object; cloudpickle's would raise another error where it is too deep."""
+        pickle.Pickler.dump(self, obj)
+
+    def reducer_override(self, obj: Any) -> Any:
+        """Reduce one object."""
+        kind = type(obj)
+        way = self.kinds.get(kind, _unknown)
+        if way is _unknown:
+            way = ways.of(kind)
+            if self.met.structure_of is not None:
+                way = valueless.way(kind, way)
+            self.kinds[kind] = way
+        return self.as_usual(obj, kind, way)
+
+    def as_usual(self, obj: Any, kind: type, way: ways.Reduce | None) -> Any:
+        """Reduce one object in the way of its class, if that has one, or by what it is."""
+        if way is not None:
+            return way(self, obj)
+        if self.is_raw(kind):
+            if travels_by_value(kind) and anatomy.is_bare(kind):
+                way = self.kinds[kind] = _bare(kind)
+                return way(self, obj)
+            return self._raw(obj, kind)
+        if isinstance(obj, type):
+            return self.class_(obj)
+        return self._other(obj, kind)
+
+    def is_raw(self, kind: type) -> bool:
+        """Say whether every instance of a class is its attributes and the builtin under it."""
+        raw = self.raw.get(kind)
+        if raw is None:
+            own = issubclass(kind, type) or ways.of(kind) is not None
+            raw = self.raw[kind] = not own and self._is_plainly_raw(kind)
+        return raw
+
+    def _is_plainly_raw(self, kind: type) -> bool:
+        """Say whether every instance of a class is taken raw, without another look."""
+        if kind in self.dispatch_table or issubclass(kind, enum.Enum | io.IOBase):
+            return False
+        if package_of(kind) in _LIBRARIES or weak.is_weak(kind):
+            return False
+        np = library("numpy")
+        if np is not None and issubclass(kind, np.ndarray | np.generic):
+            return False
+        return not leaves.may_be(kind) and takes_raw(kind)
+
+    def _raw(self, obj: Any, kind: type) -> Any:
+        if not travels_by_value(kind):
+            if (found := self.met.constant(obj)) is not None:
+                return rebuild.constant, found
+            if kind.__name__ == "cached_property":
+                return self._other(obj, kind)
+        return self.taken_apart(obj)
+
+    def note_space(self, obj: Any) -> None:
+        """Note the dictionary of attributes of an object that cannot be given another one."""
+        if anatomy.keeps_its_space(obj):
+            self.kept_spaces[id(anatomy.space_of(obj))] = obj
+
+    def taken_apart(self, obj: Any) -> Any:
+        """Reduce an object to its attributes and the builtin under its class."""
+        self.note_space(obj)
+        made_from, state = anatomy.take_apart(obj)
+        made = (type(obj), *made_from)
+        return rebuild.instance, made, state, None, None, rebuild.fill_instance
+
+    # ---- what the language makes
+
+    def class_(self, obj: type) -> Any:
+        """Reduce a class: the notebook's to its id, another to its name."""
+        if travels_by_value(obj):
+            return rebuild.class_of, (self.met.class_id(obj),)
+        if own.is_own(obj.__module__):
+            return own.found, own.name_of(obj)
+        if obj is stayed_kind.Stayed:
+            raise RefusedError("the type of what stands for something", obj)
+        name = getattr(sys.modules.get(obj.__module__), obj.__qualname__.partition(".")[0], None)
+        if name is None and (found := _found_elsewhere(obj)) is not None:
+            return getattr, found
+        if not anatomy.made_by_python(obj) and _lacks_a_name(obj):
+            return self._unnamed(obj)
+        return super().reducer_override(obj)
+
+    def _unnamed(self, obj: type) -> Any:
+        for name, value in vars(types).items():
+            if value is obj:
+                return rebuild.constant, ("types", name)
+        if obj is type(None) or obj is type(...) or obj is type(NotImplemented):
+            return super().reducer_override(obj)
+        raise RefusedError(f"the type {obj.__name__}, which has no name to be found by", obj)
+
+    def module(self, obj: types.ModuleType) -> Any:
+        """Reduce a module: the person's own has to be the same on both sides."""
+        if sys.modules.get(obj.__name__) is obj and own.is_own(obj.__name__):
+            return own.found, own.name_of(obj)
+        return super().reducer_override(obj)
+
+    def function(self, obj: types.FunctionType) -> Any:
+        """Reduce a function of the notebook, over the receiver's namespace."""
+        if not travels_by_value(obj):
+            if own.is_own(obj.__module__):
+                return own.found, own.name_of(obj)
+            return super().reducer_override(obj)
+        state = (rebuild.parts_of(obj), obj.__dict__)
+        made = obj.__code__, obj.__closure__, self._space(obj)
+        return rebuild.function, made, state, None, None, rebuild.fill_function
+
+    def code(self, obj: types.CodeType) -> Any:
+        """Reduce code with the name of its file, which cloudpickle leaves out from 3.1.3 on."""
+        make, parts = self.dispatch_table[types.CodeType](obj)
+        return rebuild.code, (make, parts, obj.co_filename)
+
+    def _space(self, obj: types.FunctionType) -> Any:
+        space = obj.__globals__
+        if space is self.met.namespace:
+            return None
+        name = space.get("__name__")
+        module = sys.modules.get(name) if isinstance(name, str) else None
+        if module is None or getattr(module, "__dict__", None) is not space:
+            return space
+        return module if own.is_own(name) else name
+
+    def cell(self, obj: types.CellType) -> Any:
+        """Reduce a cell, which may hold what it belongs to."""
+        try:
+            content = obj.cell_contents
+        except ValueError:
+            return rebuild.cell, ()
+        if type(content) is dict and (cls := self.met.class_spaces.get(id(content))) is not None:
+            return rebuild.class_cell, (cls,)
+        return rebuild.cell, (), (content,), None, None, rebuild.fill_cell
+
+    def method(self, obj: types.MethodType) -> Any:
+        """Reduce a bound method."""
+        if leaves.leaf_kind(obj) is not None:
+            return self.stays(obj)
+        return types.MethodType, (obj.__func__, obj.__self__)
+
+    def wrapped(self, obj: Any) -> Any:
+        """Reduce a class or static method, whose attributes are of the time when it was made."""
+        return rebuild.wrapped, (type(obj), obj.__func__, dict(vars(obj)))
+
+    def marker(self, obj: object) -> Any:
+        """Reduce an ``object()``, which is nothing but itself."""
+        return rebuild.marker, (self.met.others.id_of(obj),)
+
+    def variable(self, obj: Any) -> Any:
+        """Reduce a type variable of the notebook."""
+        if obj.__module__ != "__main__":
+            return super().reducer_override(obj)
+        names = ("__bound__", "__covariant__", "__contravariant__", "__constraints__",
+                 "__default__")  # fmt: skip
+        parts = {name: getattr(obj, name) for name in names if hasattr(obj, name)}
+        parts = {name: value for name, value in parts.items() if name != "__default__"}
+        oid = self.met.others.id_of(obj)
+        return rebuild.variable, (oid, type(obj).__name__, obj.__name__, parts)
+
+    def new_type(self, obj: Any) -> Any:
+        """Reduce what ``typing.NewType`` made: Python pickles it by its name alone."""
+        if obj.__module__ != "__main__":
+            return super().reducer_override(obj)
+        return self.taken_apart(obj)
+
+    def stood(self, obj: Any) -> Any:
+        """Reduce what stands for an object of the other side."""
+        leaf = stayed_kind.leaf_of(obj)
+        return rebuild.stayed, (leaf.oid, leaf.kind, leaf.cls)
+
+    def stays(self, obj: Any) -> Any:
+        """Reduce an object that stays to what stands for it."""
+        words = leaves.leaf_kind(obj) or type(obj).__name__
+        oid = None
+        if type(obj) is not types.MethodType and type(obj) is not types.BuiltinFunctionType:
+            oid = self.met.stays.id_of(obj)
+        else:  # each look at a method makes another one
+            same = (each for each in self.met.stays.values() if _is_same_method(each, obj))
+            oid = self.met.stays.id_of(next(same, obj))
+        return rebuild.stayed, (oid, words, stayed_kind.class_of(obj))
+
+    # ---- everything else
+
+    def _other(self, obj: Any, kind: type) -> Any:  # noqa: C901, PLR0911, PLR0912 - a table
+        if isinstance(obj, io.IOBase):
+            if (name := leaves.standard_name(obj)) is not None:
+                return leaves.standard_stream, (name,)
+            if leaves.is_closed_file(obj):
+                return leaves.reduce_closed(obj)
+        if kind in weak.PROXIES or weak.is_weak(kind):
+            return weak.reduce(obj)
+        if kind in _LOCKS and leaves.leaf_kind(obj) is None:
+            return rebuild.free_lock, (_LOCKS[kind],)
+        if leaves.leaf_kind(obj) is not None:
+            return self.stays(obj)
+        if (words := refused_kind(obj) or kind_that_stays(kind)) is not None:
+            raise RefusedError(words, obj)
+        if isinstance(obj, caches.LRU_CACHE) and (
+            travels_by_value(obj) or own.is_own(obj.__wrapped__.__module__)
+        ):
+            return caches.reduce(obj)
+        if isinstance(obj, enum.Enum):
+            return self._member(obj, kind)
+        if (one := process_objects.reduce(obj)) is not None:
+            self.met.named[id(obj)] = obj
+            return one
+        if (found := unpickled.reduce(obj)) is not NotImplemented:
+            return found
+        if anatomy.made_by_python(kind) and (found := self.met.constant(obj)) is not None:
+            return rebuild.constant, found
+        np = library("numpy")
+        if np is not None:
+            if isinstance(obj, np.ndarray):
+                return self._array(obj)
+            if isinstance(obj, np.void):
+                return reduce_row(self.met.memory, obj)
+        if kind.__module__ == "matplotlib.cbook" and kind.__name__ == "CallbackRegistry":
+            return private.reduce_callbacks(obj)
+        if _is_animated(obj):
+            return self.stays(obj)
+        if shows_memory(kind):
+            found = faces.reduce(obj, self.met.memory.shown)
+            if found is not NotImplemented:
+                return found
+            if package_of(kind) == "pandas":
+                return self._of_pandas(obj)
+        if _is_the_persons(kind) and takes_raw(kind):
+            return self._raw(obj, kind)
+        if kind is operator.methodcaller:
+            return NotImplemented
+        if np is not None and not anatomy.made_by_python(kind):
+            return self._compiled(obj, kind)
+        return super().reducer_override(obj)
+
+    def _compiled(self, obj: Any, kind: type) -> Any:
+        """Reduce an object of compiled code, whose own way may make arrays over its memory."""
+        found = super().reducer_override(obj)
+        if found is not NotImplemented or kind in self.dispatch_table:
+            return found
+        reduced = obj.__reduce_ex__(5)
+        if type(reduced) is not tuple:
+            return reduced
+        return tuple(_replaced(part, partial(self._own_array, obj)) for part in reduced)
+
+    def _own_array(self, owner: Any, array: Any) -> Any:
+        return array.copy() if array.base is owner else array
+
+    def _array(self, obj: Any) -> Any:
+        for way in ways.arrays:
+            if (found := way(self, obj)) is not None:
+                return found
+        return reduce_array(self.met.memory, obj, self.note_large)
+
+    def note_large(self, obj: Any) -> str:
+        """Note what has memory that travels in pieces, and return its id."""
+        if self.met.limit is not None:
+            self.met.limit.spend(pieces.size(obj))
+        oid = self.met.others.id_of(obj)
+        self.large[oid] = obj
+        return oid
+
+    def bytes_(self, obj: pieces.Bytes) -> Any:
+        """Reduce the bytes of a large array to the array that has them."""
+        layout = (found := obj.array).dtype, found.shape, found.strides, found.flags.writeable
+        return rebuild.large, (self.note_large(found), *layout)
+
+    def _member(self, obj: Any, kind: Any) -> Any:
+        if not travels_by_value(kind):
+            return NotImplemented
+        if kind.__members__.get(obj._name_) is obj:
+            return rebuild.member, (kind, obj._name_)
+        return rebuild.combination, (kind, obj._value_)
+
+    def _of_pandas(self, obj: Any) -> Any:
+        """Reduce a part of a frame, with what stands for each array that it names."""
+        reduced = obj.__reduce_ex__(5)
+        if isinstance(reduced, str):
+            return reduced
+        # Blocks copy on write what they share; others have an array once.
+        has_own = hasattr(obj, "mgr_locs") or type(obj).__name__.endswith("Manager")
+        framed = partial(self.met.memory.framed, block=id(obj) if has_own else 0)
+        if len(reduced) > 2 and type(reduced[2]) is dict:
+            reduced[2].update(faces.own_column(obj))
+        return tuple(_replaced(part, framed) for part in reduced)
+
+
+def _replaced(value: Any, replace: Callable[[Any], Any], depth: int = 3) -> Any:
+    """Return a part of what an object is reduced to, with something else for arrays in it."""
+    if type(value) is library("numpy").ndarray:
+        return replace(value)
+    if not depth or type(value) not in (tuple, list, dict):
+        return value
+    parts = list(value.values() if type(value) is dict else value)
+    new = [_replaced(each, replace, depth - 1) for each in parts]
+    if all(map(operator.is_, parts, new)):
+        return value
+    return dict(zip(value, new, strict=True)) if type(value) is dict else type(value)(new)
+
+
+def _is_animated(obj: Any) -> bool:
+    """Say whether an image has more pictures, which its file is asked for."""
+    file = getattr(sys.modules.get("PIL.ImageFile"), "ImageFile", None)
+    if file is None or not isinstance(obj, file):
+        return False
+    try:
+        return bool(getattr(obj, "is_animated", False))
+    except Exception:  # noqa: BLE001 - the file is gone or broken: then it is what was read of it
+        return False
+
+
+def shows_memory(kind: type) -> bool:
+    """Say whether objects of this type may show the memory of an array."""
+    return kind is InFrame or package_of(kind) in _LIBRARIES
+
+
+def _lacks_a_name(obj: type) -> bool:
+    module = sys.modules.get(obj.__module__)
+    return getattr(module, obj.__qualname__.partition(".")[0], None) is None
+
+
+def _is_same_method(one: Any, other: Any) -> bool:
+    return type(one) is type(other) and one.__self__ is other.__self__ and bool(one == other)
+
+
+#: Libraries of which objects show memory that an array may show, too.
+_LIBRARIES = frozenset({"pandas", "PIL", "polars", "pyarrow"})
+KINDS: dict[type, Callable[[Pickler, Any], Any]] = {
+    types.FunctionType: Pickler.function,
+    types.CodeType: Pickler.code,
+    types.CellType: Pickler.cell,
+    types.ModuleType: Pickler.module,
+    types.MethodType: Pickler.method,
+    classmethod: Pickler.wrapped,
+    staticmethod: Pickler.wrapped,
+    type: Pickler.class_,
+    abc.ABCMeta: Pickler.class_,
+    object: Pickler.marker,
+    stayed_kind.Stayed: Pickler.stood,
+    pieces.Bytes: Pickler.bytes_,
+    InFrame: lambda pickler, obj: reduce_in_frame(pickler.met.memory, obj),
+    StandsIn: lambda pickler, obj: pickler.stays(obj.value),
+    Whole: lambda _pickler, obj: reduce_whole(obj),
+    typing.NewType: Pickler.new_type,
+    **dict.fromkeys(_VARIABLES, Pickler.variable),
+}

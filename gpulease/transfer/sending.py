@@ -1,0 +1,167 @@
+"""Which of what changed travels to the other side."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from . import classes
+from .api import Receiver
+from .pickler import Met, Pickler
+from .survey import Component, Survey
+from .tables import Counterparts
+
+
+@dataclass
+class Going:
+    """Which of what changed travels in one parcel."""
+
+    #: Components that were asked for, None for all.
+    wanted: Collection[frozenset[str]] | None
+    #: Components of so many bytes travel without that.
+    small: int
+    receiver: Receiver | None
+    #: By id, digests of the pieces of large memory that both sides have.
+    pieces: Mapping[str, bytes]
+    #: By ``id`` of objects that something outside holds here, their pins.
+    pin_of: dict[int, str] = field(default_factory=dict)
+    #: Bytes that are in it.
+    taken: int = 0
+    #: Ids of the classes that what both sides have then is of.
+    used: set[str] = field(default_factory=set)
+
+    def in_order(self, components: Collection[Component]) -> Iterator[Component]:
+        """Yield components, classes after what they are used by: the other side forgets the rest.
+
+        Of these no name says that they are away, so that they are not agreed on.
+        """
+        classes = {oid: each for each in components if (oid := _class_of(each))}
+        yield from (each for each in components if not _class_of(each))
+        while fresh := classes.keys() & self.used:
+            yield from map(classes.pop, sorted(fresh))
+
+    def takes(self, component: Component) -> bool:
+        """Say whether a component travels, as far as the receiver has room for it."""
+        size = component.nbytes
+        # No name says that a class or a module's part is away: these travel.
+        if not any(root[0] in "cm" for root in component.roots):
+            is_asked = self.wanted is None or component.roots in self.wanted
+            if not is_asked and size > self.small:
+                return False
+            if self.receiver is not None and self.taken + size > self.receiver.room:
+                return False
+        self.taken += size
+        return True
+
+    def known(self, oid: str) -> bytes | None:
+        """Return the digests of the pieces of large memory that the receiver has."""
+        if self.receiver is not None and oid not in self.receiver.holds:
+            return None
+        return self.pieces.get(oid)
+
+    def kept(self, component: Component) -> dict[str, bytes]:
+        """Return those that it has aside for the day when a component is needed."""
+        found = {oid: self.known(oid) for oid in component.large} if self.receiver else {}
+        return {oid: digests for oid, digests in found.items() if digests is not None}
+
+
+def _class_of(component: Component) -> str:
+    """Return the id of the class that a component is and nothing else, "" for another one."""
+    (root,) = component.roots if len(component.roots) == 1 else ("",)
+    return root[2:] if root[:1] == "c" else ""
+
+
+def shells(oids: Collection[str], bound: Counterparts, met: Met) -> list[tuple[str, bytes]]:
+    """Return the shells of these classes, bases first: the other side may have lost them."""
+    out: dict[str, bytes] = {}
+    for oid in sorted(oids):
+        _put_shell(oid, bound, met, out)
+    return list(out.items())
+
+
+def _put_shell(oid: str, bound: Counterparts, met: Met, out: dict[str, bytes]) -> None:
+    if oid in out:
+        return
+    cls = bound.get(oid)
+    for base in (type(cls), *cls.__bases__):
+        known = bound.find(base)
+        if known is not None:
+            _put_shell(known, bound, met, out)
+    file = io.BytesIO()
+    Pickler(file, [], met).dump(classes.shell_of(cls))
+    out[oid] = file.getvalue()
+
+
+#: A component that is not larger is looked at always.  Counted, never timed.
+OBJECTS = 10_000
+BYTES = 16 << 20
+
+
+@dataclass(frozen=True)
+class Resting:
+    """What is known of such a component from the last look."""
+
+    roots: frozenset[str]
+    digest: bytes
+    pieces: dict[str, bytes]
+    classes: frozenset[str]
+    reads: set[str] | None
+    size: int
+
+    def component(self) -> Component:
+        """Return it as a component that has met nothing."""
+        found = Component(self.roots, digest=self.digest, pieces=self.pieces, classes=self.classes)
+        found.rests, found.known_reads, found.known_size = True, self.reads, self.size
+        return found
+
+
+def can_rest(component: Component, held: Collection[object]) -> bool:
+    """Say whether names alone lead to a component, which is large."""
+    if component.error is not None or held or any(root[0] != "n" for root in component.roots):
+        return False
+    return len(component.objects) > OBJECTS or component.nbytes > BYTES
+
+
+def rest(component: Component) -> Resting:
+    """Return what is known of a component that can rest."""
+    return Resting(
+        component.roots, component.digest, component.pieces, component.classes,
+        component.reads(), component.nbytes,
+    )  # fmt: skip
+
+
+def closure(components: Collection[Component], roots: Iterable[str]) -> set[frozenset[str]]:
+    """Return the components that these lead to: their classes, and what their code reads."""
+    by_root = {root: each for each in components for root in each.roots}
+    queue = list(roots)
+    found: set[frozenset[str]] = set()
+    while queue:
+        component = by_root.get(queue.pop())
+        if component is None or component.roots in found:
+            continue
+        found.add(component.roots)
+        queue += ["c:" + oid for oid in component.classes]
+        reads = component.reads()
+        queue += list(by_root) if reads is None else ["n:" + name for name in reads]
+    return found
+
+
+def follow(names: set[str], known: set[str], rest: Mapping[str, Resting],
+           look: Callable[[set[str]], Survey]) -> set[str] | None:  # fmt: skip
+    """Return the names with all that code which they lead to reads; None where that is anything.
+
+    Of the ``known`` ones those that ``rest`` are not looked at.
+    """
+    found, asked = set(names), set[str]()
+    while fresh := (found & known) - asked:
+        asked |= fresh
+        components = [rest[name].component() for name in fresh & rest.keys()]
+        if looked := {"n:" + name for name in asked - rest.keys()}:
+            components += look(looked).components
+        for component in components:
+            reads = component.reads()
+            if reads is None:
+                return None
+            found |= reads
+    return found

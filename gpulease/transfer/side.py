@@ -1,0 +1,467 @@
+"""One side's namespace: what changed against what both have, and one commit for what comes."""
+
+from __future__ import annotations
+
+import pickle
+import secrets
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+from gpulease.sides.hushed import hushed
+from gpulease.sides.looks import name_of_type
+from gpulease.sides.undisturbed import undisturbed
+
+from . import commit, holders, leaves, loader, own, pieces, sending, state, stayed
+from .api import Absent, PackedComponent, Parcel, Receiver, Sealed
+from .holders import Replaced, is_kept, name_and_mark, unsent
+from .loader import Staged
+from .pickler import Met
+from .roots import Hidden, Roots, is_of, meant, plain
+from .sending import Going, Resting
+from .survey import Component, Survey, collector_waits, spread_refusals
+from .tables import Counterparts
+
+
+class Side:
+    """One side's namespace; not thread safe.
+
+    A switch is ``pack`` on one side, ``stage`` and ``commit`` on the other one, then
+    ``acknowledge`` on the first; ``abandon`` leaves both as they were.
+    """
+
+    def __init__(self, label: str, namespace: dict[str, Any], hidden: Hidden = (),
+                 results: dict[int, Any] | None = None) -> None:  # fmt: skip
+        self.label = label
+        self.ns = namespace
+        self._roots = Roots(namespace, hidden, {} if results is None else results)
+        self._classes = Counterparts()
+        self._others = Counterparts()
+        self._stays = Counterparts()
+        #: What this side cannot open: it goes to the next peer as it came.
+        self._sealed: dict[frozenset[str], Sealed] = {}
+        self._own = own.OwnRoots()
+        #: What is bound while a cell runs in place of values that are away (see ``structure``).
+        self.shown: dict[str, Any] = {}
+        self.forget_peer()
+
+    def forget_peer(self, holds: Mapping[str, Absent] | None = None) -> None:
+        """The other side is new and holds nothing but these."""
+        token = secrets.token_hex(4)
+        stayed.let_go([each for each in self._stays.values() if type(each) is stayed.Stayed])
+        self._stays = Counterparts(prefix=self.label + token, keeps=True)
+        #: What both sides have: digest by roots.
+        self._base: dict[frozenset[str], bytes] = {}
+        #: Classes that came with names which share something with them, by id: kept while both
+        #: sides have these as they came, for here nothing else may name such a class.
+        self._with_names: dict[str, type] = {}
+        #: My objects that something outside holds here, and my counterparts of the other side's.
+        self._pins: dict[str, Any] = {}
+        #: By pin, the variable that its object was in; "" for none.
+        self._held_under: dict[str, str] = {}
+        self.replaced = Replaced()
+        self._counterparts: dict[str, Any] = {}
+        self._away = {**(holds or {}), **self._away_as_sealed()}
+        self._pin_prefix, self._pin_count = self.label + token, 0
+        #: By id, digests of the pieces of large memory that both sides have.
+        self._pieces: dict[str, bytes] = {}
+        #: Large components of the last look, by roots.
+        self._resting: dict[frozenset[str], Resting] = {}
+        #: Bytes of each component at the last look, by roots.
+        self.sizes: dict[frozenset[str], int] = {}
+
+    # ---- looking
+
+    def names(self) -> list[str]:
+        """Return the person's names here, in their order."""
+        return list(self._roots.values())
+
+    def away(self) -> Mapping[str, Absent]:
+        """Return the names that are not bound here, and why."""
+        shown, ns = self.shown, self.ns
+        for name in [name for name in self._away if name in ns]:
+            if name not in shown or shown[name] is not ns[name]:
+                del self._away[name]  # bound here again: this one counts
+                for sealed in self._sealed.values():
+                    sealed.names.discard(name)
+        return self._away
+
+    def lacking(self, names: Collection[str]) -> set[str]:
+        """Return which of the names that these lead to are not bound here ("*": all of them)."""
+        if not self.away():
+            return set()
+        if "*" in names:
+            return set(self._away)
+        rest = {name: each for each in self._rested() for name in each.component().names}
+        found = meant(names, self._away)
+        with collector_waits():
+            reads = sending.follow(found, set(self.names()), rest, self._survey)
+        return set(self._away) if reads is None else reads & self._away.keys()
+
+    def changed(self) -> list[frozenset[str]]:
+        """Return the roots of each component that the other side lacks as it is here.
+
+        Among them are pins of this side's, and the names of classes.
+        """
+        with collector_waits():
+            found = [each for each in self._survey().components if self._differs(each)]
+            return [plain(each.roots) | self._other_roots(each) for each in found]
+
+    def _other_roots(self, component: Component) -> set[str]:
+        """Return this side's pins in a component, and the variables that are its classes."""
+        pins = {f"p:{pin}" for pin, obj in self._pins.items() if component.has(id(obj))}
+        oids = {root[2:] for root in component.roots if root[0] == "c"}
+        values = self._roots.values().items() if oids else ()
+        return pins | {f"n:{name}" for name, obj in values if self._classes.find(obj) in oids}
+
+    @property
+    def agreed(self) -> Collection[frozenset[str]]:
+        """Return the roots of each component that both sides have."""
+        return self._base.keys()
+
+    def _survey(self, only: Collection[str] | None = None, rest: Collection[Resting] = (),
+                structure_of: str | None = None) -> Survey:  # fmt: skip
+        """Look at all roots but those that rest, or at whole components with these roots."""
+        met = Met(self.label, self.ns, self._classes, self._others, self._stays)
+        met.structure_of = structure_of
+        values = {"n:" + name: value for name, value in self._roots.values().items()}
+        values |= self._own.values(self._own.names(self.ns))
+        if only is not None:
+            values = {root: value for root, value in values.items() if root in only}
+            asked = {root[2:] for root in only if root[0] == "c"}
+            met.met_classes |= {oid for oid in asked if self._classes.get(oid) is not None}
+        else:
+            agreed = [key for key in self._base if not key.isdisjoint(values)]
+            met.met_classes |= self._classes_beside_names(agreed).keys()
+        for sealed in self._sealed.values():
+            met.met_classes |= sealed.classes.keys()
+        for each in rest:
+            met.met_classes |= each.classes
+        for root in frozenset().union(*(each.roots for each in rest)):
+            values.pop(root, None)
+        survey = Survey(met, values, self._roots.known())
+        survey.run({"p:" + pin: obj for pin, obj in self._counterparts.items()})
+        survey.components += [each.component() for each in rest]
+        return survey
+
+    def _classes_beside_names(self, keys: Iterable[frozenset[str]]) -> dict[str, type]:
+        """Return the classes among roots that are in one component with others, by id."""
+        oids = {root[2:] for key in keys if len(key) > 1 for root in key if root[0] == "c"}
+        return {oid: cls for oid in oids if (cls := self._classes.get(oid)) is not None}
+
+    def _differs(self, component: Component) -> bool:
+        key = plain(component.roots)
+        return component.error is None and self._base.get(key) != component.digest
+
+    # ---- going
+
+    def pack(self, needed: Collection[str] | None = None, *, hand_over: bool = True,
+             small: int = 0, receiver: Receiver | None = None,
+             reached: Collection[str] | None = None) -> Parcel:  # fmt: skip
+        """Pack what changed, or what ``needed`` leads to; nothing is different afterwards.
+
+        ``reached`` are the names that code which ran here since the last commit on either side
+        reads or writes, "*" for all of them; None where that is not known, or where a thread, a
+        task or a callback may have run.
+
+        Of what changed, components of ``small`` bytes and fewer travel without being needed.  No
+        more bytes travel than the ``receiver`` has room for.
+        """
+        with collector_waits():
+            self.away()
+            self._sealed = {key: each for key, each in self._sealed.items() if each.names}
+            if reached is None or "*" in reached:
+                self._resting.clear()
+            # A look is over before the collector runs.
+            return self._pack(needed, hand_over, small, reached or (), receiver)
+
+    def _look(self, reached: Collection[str]) -> tuple[Survey, dict[frozenset[str], list[Any]]]:
+        """Look at all that may have changed, and for what something outside holds."""
+        if self._counterparts or any(True for _ in self._stays.values()):
+            self._resting.clear()  # what stays here, or is held there, may lead anywhere
+        self._resting = {each.roots: each for each in self._rested()}
+        while True:
+            survey = self._survey(rest=self._resting.values())
+            held = self._held(survey)
+            awake = self._awake(survey, held, reached) & self._resting.keys()
+            if not awake:
+                break
+            for key in awake:
+                del self._resting[key]
+            del survey, held
+        self.sizes = {plain(each.roots): each.nbytes for each in survey.components}
+        for each in survey.components:
+            if not each.rests and sending.can_rest(each, held[each.roots]):
+                self._resting[each.roots] = sending.rest(each)
+        return survey, held
+
+    def _rested(self) -> list[Resting]:
+        """Return the large components that both sides have as they were at the last look."""
+        found = self._resting.items()
+        return [each for key, each in found if self._base.get(key) == each.digest]
+
+    def _awake(self, survey: Survey, held: Mapping[frozenset[str], list[Any]],
+               reached: Collection[str]) -> Collection[frozenset[str]]:  # fmt: skip
+        """Return the components that code which ran here may have reached."""
+        components = survey.components
+        if any(each.error is not None for each in components):
+            return self._resting.keys()
+        roots = ["n:" + name for name in meant(reached, self.names())]
+        # What something outside holds may have been called or changed through that.
+        roots += [root for each in components if held[each.roots] for root in each.roots]
+        return sending.closure(components, roots)
+
+    def _pack(self, needed: Collection[str] | None, hand_over: bool, small: int,
+              reached: Collection[str], receiver: Receiver | None) -> Parcel:  # fmt: skip
+        survey, held = self._look(reached)
+        names_own = self._own.names(self.ns)
+        for name in self._own.reloaded(names_own):
+            for key in [key for key in self._base if any(is_of(root, name) for root in key)]:
+                del self._base[key]
+        if hand_over:
+            self._pins = holders.still_held(self._pins, survey.components, held)
+        self._held_under = {pin: self._held_under[pin] for pin in self._pins}
+        names = self.names()
+        wanted = None
+        if needed is not None:
+            asked = ["n:" + name for name in meant(needed, names)]
+            wanted = sending.closure(survey.components, asked)
+        parcel = Parcel(
+            [], [], names if hand_over else None, {}, frozenset(self._away),
+            frozenset(), state.read() if hand_over else {}, own.loads(names_own),
+        )  # fmt: skip
+        going = Going(wanted, small if hand_over else -1, receiver, dict(self._pieces))
+        going.pin_of = {id(obj): pin for pin, obj in self._pins.items()}
+        going.used = {oid for each in self._sealed.values() for oid in each.classes}
+        refused = spread_refusals(survey.components, self._roots.values())
+        for component in going.in_order(unsent(survey.components, self._base.values())):
+            if (reason := refused.get(component.roots)) is not None:
+                parcel.away.update(self._stay(component, reason, can_come=False))
+            else:
+                self._put(parcel, survey, component, held[component.roots], going)
+        keys = [plain(frozenset(each.roots)) for each in parcel.components]
+        met = {oid for key in keys for oid in parcel.classes[key]}
+        met |= {r[2:] for each in parcel.components for r in each.roots if r[0] == "c"}
+        self._pack_sealed(parcel, met)
+        parcel.stays = self._what_stays()
+        parcel.shells = sending.shells(met, self._classes, survey.met)
+        parcel.pins = frozenset(self._pins)
+        return parcel
+
+    def _put(self, parcel: Parcel, survey: Survey, component: Component, held: list[Any],
+             going: Going) -> None:  # fmt: skip
+        """Put a component into a parcel, or what the other side is to know of it."""
+        key = plain(component.roots)
+        pin_of = going.pin_of
+        fresh = [obj for obj in held if id(obj) not in pin_of]
+        is_same = self._base.get(key) == component.digest and not fresh
+        # What is held there may be called at any time.
+        if not (is_same or self._pins_in(component, kept=False) or going.takes(component)):
+            parcel.away.update(self._stay(component, "it is not needed yet", can_come=True))
+            parcel.memories |= going.kept(component)
+            return
+        going.used |= component.classes
+        parcel.digests[key] = component.digest
+        parcel.memories |= component.pieces
+        parcel.classes[key] = component.classes
+        if is_same:
+            return
+        for obj in fresh:
+            self._pin_count += 1
+            name, mark = name_and_mark(component, obj, self.ns)
+            pin = pin_of[id(obj)] = f"{self._pin_prefix}.{self._pin_count}{mark}"
+            self._pins[pin], self._held_under[pin] = obj, name
+        parcel.components.append(self._ship(survey, component, held, going))
+
+    def _what_stays(self) -> dict[str, str]:
+        """Return the names whose very value cannot leave this side, and what it is, in words."""
+        kept = {id(each) for each in self._stays.values() if type(each) is not stayed.Stayed}
+        return {
+            name: leaves.leaf_kind(value) or name_of_type(type(value))
+            for name, value in self._roots.values().items()
+            if id(value) in kept
+        }
+
+    def _stay(self, component: Component, reason: str, *, can_come: bool) -> dict[str, Absent]:
+        values = self._roots.values()
+        size = None if component.error else component.nbytes
+        return {
+            name: Absent(reason, can_come, name_of_type(type(values.get(name))), size)
+            for name in component.names
+        }
+
+    def _pack_sealed(self, parcel: Parcel, met: set[str]) -> None:
+        """Pass on to a new peer what this side cannot open; the one that sent it has it."""
+        for key, sealed in self._sealed.items():
+            parcel.digests[key] = sealed.digest
+            if key not in self._base:
+                parcel.components.insert(0, sealed.packed)
+                parcel.classes[key] = frozenset(sealed.classes)
+                met |= sealed.classes.keys()
+
+    def _ship(self, survey: Survey, component: Component, objects: list[Any],
+              going: Going) -> PackedComponent:  # fmt: skip
+        same = component.is_in_order() and not objects and all(r[0] == "n" for r in component.roots)
+        pinned = {pin: self._counterparts[pin] for pin in self._pins_in(component, kept=False)}
+        same = same and not pinned
+        if pinned:
+            component = survey.pack(component.roots, pinned)
+        elif any(component.members[id(obj)][0] is None for obj in objects):
+            component = survey.pack(component.roots)
+        if component.error is not None:
+            raise component.error
+        memories, buffers = [], list(component.buffers)
+        for oid, found in component.large.items():
+            # Unless this is acknowledged, all of it goes the next time.
+            numbers = pieces.changed(component.pieces[oid], going.known(oid))
+            self._pieces.pop(oid, None)
+            memories.append((oid, pieces.size(found), numbers))
+            buffers += map(pickle.PickleBuffer, pieces.cut(found, numbers))
+        places = (
+            (component.members.get(id(obj), (None,))[0], going.pin_of[id(obj)]) for obj in objects
+        )
+        return PackedComponent(
+            component.order, component.stream, buffers,
+            [(place, pin) for place, pin in places if place is not None],
+            component.filled, tuple(self._pins_in(component, kept=True)), component.deep, same,
+            tuple(memories),
+        )  # fmt: skip
+
+    def _pins_in(self, component: Component, *, kept: bool) -> list[str]:
+        """Return the other side's pins of what is in a component: of what it keeps, or fills."""
+        found = self._counterparts.items()
+        return [pin for pin, obj in found if is_kept(pin) is kept and component.has(id(obj))]
+
+    def _held(self, survey: Survey) -> dict[frozenset[str], list[Any]]:
+        """Return for each component what something outside holds of it."""
+        # Only numbers are kept: a list of the objects would hold them.
+        known: Counter[int] = Counter(map(id, self._roots.held()))
+        known.update(map(id, own.held()))
+        known.update(map(id, self._with_names.values()))
+        for table in (survey.values, self._pins, self._counterparts):
+            known.update(map(id, table.values()))
+        for held_here in (self._stays.values(), self._others.values(), survey.met.memory.holds()):
+            known.update(map(id, held_here))
+        out = {}
+        for component in survey.components:
+            classes_of = [root[2:] for root in component.roots if root[0] == "c"]
+            mine = Counter(map(id, component.large.values()))
+            mine.update(
+                id(value) for oid in classes_of for value in vars(self._classes.get(oid)).values()
+            )
+            out[component.roots] = [] if component.error else holders.held(component, known + mine)
+        return out
+
+    def acknowledge(self, parcel: Parcel, *, surely: bool = True) -> None:
+        """The other side has committed what ``pack`` gave, or, not ``surely``, may have."""
+        if not surely:
+            for component in parcel.components:
+                self._base.pop(plain(frozenset(component.roots)), None)
+            return
+        self._agree_on_memory(parcel)
+        self._base = {**(self._base if parcel.names is None else {}), **parcel.digests}
+
+    def _agree_on_memory(self, parcel: Parcel) -> None:
+        if parcel.names is not None:
+            self._pieces.clear()
+        self._pieces |= parcel.memories
+
+    # ---- coming
+
+    def stage(self, parcel: Parcel) -> Staged:
+        """Load a parcel beside what is here; raises ``StageError`` and leaves all as it was."""
+        return self._stage(parcel, self._others)
+
+    def _stage(self, parcel: Parcel, others: Counterparts) -> Staged:
+        here = loader.Here(
+            self.label, self.ns, self._roots.known(), (self._classes, others, self._stays),
+            self._pins,
+        )  # fmt: skip
+        with hushed():  # what is made again here, or imported for it, was made by a cell there
+            return loader.stage(parcel, here, self._classes)
+
+    def abandon(self, staged: Staged) -> None:
+        """Drop what was loaded; all is as it was before ``stage``."""
+        staged.undo.run()
+
+    def commit(self, staged: Staged) -> None:
+        """Put what was loaded in place: all of it, or nothing where it raises."""
+        with undisturbed(), collector_waits():
+            commit.apply(staged, self._roots, self._pins)
+            self._after(staged)
+
+    def _after(self, staged: Staged) -> None:
+        parcel = staged.parcel
+        self._agree_on_memory(parcel)
+        if parcel.names is not None:
+            self._away = dict(parcel.away)  # what the sender deleted since is away no more
+        else:
+            for name in list(self._away):
+                if "n:" + name in staged.values:
+                    del self._away[name]
+                elif name in parcel.away:
+                    self._away[name] = parcel.away[name]
+        if parcel.names is not None:
+            for pin in self._counterparts.keys() - parcel.pins:
+                del self._counterparts[pin]
+        self._counterparts.update(staged.counterparts)
+        for pin in (pin for each in parcel.components for pin in each.kept):
+            if pin in self._pins:
+                self.replaced.add(pin, self._held_under[pin], self._pins.pop(pin))
+        arrived = {plain(frozenset(each.roots)): each.same_there for each in parcel.components}
+        self._keep_sealed(staged)
+        self._with_names = self._classes_beside_names((*arrived, *self._base))
+        staged.values.clear()
+        staged.contents.clear()
+        staged.counterparts.clear()
+        known = set(parcel.digests)
+        self._base = {
+            key: digest
+            for key, digest in self._base.items()
+            if (parcel.names is None or key in known) and key not in arrived
+        }
+        same = {key for key, is_same in arrived.items() if is_same}
+        same |= self._sealed.keys() & arrived.keys()
+        self._base |= {key: parcel.digests[key] for key in same}
+        self._agree(arrived.keys() - same)
+
+    def _keep_sealed(self, staged: Staged) -> None:
+        parcel = staged.parcel
+        arrived = {frozenset(each.roots) for each in parcel.components}
+        if parcel.names is not None:  # what has changed or is gone there is not this any more
+            known = parcel.digests.keys() - arrived
+            self._sealed = {key: each for key, each in self._sealed.items() if key in known}
+        for packed, reason in staged.sealed:
+            key = frozenset(packed.roots)
+            kept = {oid: self._classes.get(oid) for oid in parcel.classes[key]}
+            names = set(packed.names)
+            if parcel.names is not None:
+                names &= {*parcel.names, *parcel.yours}
+            self._sealed[key] = Sealed(packed, parcel.digests[key], kept, reason, names)
+        self._away |= self._away_as_sealed()
+
+    def _away_as_sealed(self) -> dict[str, Absent]:
+        kept = self._sealed.values()
+        return {
+            name: Absent(each.reason, can_come=False, is_sealed=True)
+            for each in kept
+            for name in each.names
+        }
+
+    def _agree(self, arrived: Collection[frozenset[str]]) -> None:
+        """Make what arrived the baseline: this side's own pickle of it."""
+        if arrived or self._pins:
+            self._look_again(arrived)  # nothing of that look holds what the tables are asked for
+        for table in (self._classes, self._others, self._stays):
+            table.prune()
+
+    def _look_again(self, arrived: Collection[frozenset[str]]) -> None:
+        only = {root for key in arrived for root in key}
+        survey = self._survey(None if self._pins else only)
+        self.sizes |= {plain(each.roots): each.nbytes for each in survey.components}
+        for each in survey.components:
+            if (key := plain(each.roots)) in arrived and each.error is None:
+                self._base[key] = each.digest
+        if self._pins:  # what nothing holds any more goes at once: a graph, say
+            held = self._held(survey)
+            self._pins = holders.still_held(self._pins, survey.components, held)

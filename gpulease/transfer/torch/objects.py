@@ -1,0 +1,194 @@
+"""What works on tensors: modules, optimisers, loaders, generators, scripts."""
+
+from __future__ import annotations
+
+import io
+import operator
+import types
+import weakref
+from typing import Any
+
+import torch
+from torch.nn.utils import parametrize
+from torch.utils.data import DataLoader
+from torch.utils.hooks import RemovableHandle
+
+from gpulease.transfer import rebuild
+from gpulease.transfer.refuse import RefusedError
+from gpulease.transfer.torch.commit import each_set, new, set_attributes
+from gpulease.transfer.torch.loading import unsaid
+
+from . import loading
+
+_SCALING = "a GradScaler before its update() (call that in the cell that calls its step())"
+
+
+_RAW = (
+    torch.nn.Module,
+    torch.optim.lr_scheduler.LRScheduler,
+    torch.storage.TypedStorage,
+    RemovableHandle,
+)
+
+
+#: How a module is pickled by torch: all its attributes, in a copy of their dictionary.
+_MODULES: Any = getattr(torch.nn.Module, "__getstate__", None)
+
+
+def is_raw(kind: type) -> bool:
+    """Say whether objects are their attributes: modules, but for those that torch has ways for."""
+    if not issubclass(kind, _RAW) or issubclass(kind, torch.jit.ScriptModule):
+        return False
+    own: Any = getattr(kind, "__getstate__", None)
+    if own in (_MODULES, RemovableHandle.__getstate__):
+        return True
+    where = getattr(own, "__module__", None) or ""
+    # That of a parametrised module only refuses (torch.nn.utils.parametrize, _inject_new_class).
+    return not where.startswith("torch.") or where == parametrize.__name__
+
+
+def attributes(pickler: Any, obj: Any) -> Any:
+    """Reduce an object to its attributes, except where its class has a way of its own."""
+    compiled = obj.__dict__.get("_compiled_call_impl") is not None  # which torch leaves out
+    return pickler.taken_apart(obj) if is_raw(type(obj)) and not compiled else NotImplemented
+
+
+def script(_pickler: Any, obj: Any) -> Any:
+    """Reduce a scripted module to its code and its tensors."""
+    return reduce(obj)
+
+
+def optimizer(_pickler: Any, obj: Any) -> Any:
+    """Reduce an optimiser to its attributes, without what a scheduler put around ``step``."""
+    return new, (type(obj),), optimizer_state(obj), None, None, set_optimizer
+
+
+def scaler(pickler: Any, obj: Any) -> Any:
+    """Reduce a scaler, unless it is between two steps: those it keeps by the optimisers' ``id``."""
+    if obj.__dict__.get("_per_optimizer_states"):
+        raise RefusedError(_SCALING)
+    return pickler.taken_apart(obj)
+
+
+def loader(_pickler: Any, obj: Any) -> Any:
+    """Reduce a loader, without its workers."""
+    return new, (type(obj),), state(obj), None, None, set_attributes
+
+
+def limits(_pickler: Any, obj: Any) -> Any:
+    """Reduce ``finfo`` or ``iinfo``."""
+    return type(obj), (getattr(torch, obj.dtype),)
+
+
+def generator(pickler: Any, obj: torch.Generator) -> Any:
+    """Reduce a generator to its state; that of a device is its own."""
+    if obj is torch.default_generator:
+        return getattr, (torch, "default_generator")
+    if obj.device.type != "cpu":
+        return NotImplemented
+    return new_generator, (pickler.met.others.id_of(obj), bytes(obj.get_state().numpy()))
+
+
+def new_generator(oid: str, state: bytes) -> torch.Generator:
+    """Return this side's generator, which gets its state at the commit, or a new one."""
+    here = rebuild.here()
+    made = here.found(oid)
+    if type(made) is not torch.Generator:
+        made = torch.Generator()
+        here.bind(oid, made)
+    loading.plan().generators.append((made, state))
+    return made
+
+
+class Restart:
+    """In place of the workers that a loader kept on the other side (``persistent_workers``)."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+
+    def _reset(self, loader: Any) -> None:
+        """Start workers, and draw from the loader's generator what going on would have drawn.
+
+        A first start draws a seed for the workers; those that are there have one.
+        """
+        mine = torch.Generator().manual_seed(self.seed)
+        with each_set([loader], "generator", mine):
+            loader._iterator = loader._get_iterator()
+
+
+def state(loader: DataLoader[Any]) -> dict[str, Any]:
+    """Return the attributes of a loader, its live iterator left out."""
+    live: Any = loader._iterator
+    if live is not None and not isinstance(live, Restart):
+        live = Restart(live._base_seed)
+    return {**loader.__dict__, "_iterator": live}
+
+
+# A scheduler wraps the optimiser's ``step`` in a function that refers to it weakly
+# (torch.optim.lr_scheduler, patch_track_step_called).  An optimiser's own __getstate__ leaves that
+# wrapper and every hook out.
+
+
+def optimizer_state(obj: torch.optim.Optimizer) -> tuple[dict[str, Any], bool]:
+    """Return an optimiser's attributes, and whether a scheduler has wrapped its ``step``."""
+    state = dict(obj.__dict__)
+    wrapped = getattr(state.get("step"), "_wrapped_by_lr_sched", False)
+    if wrapped:
+        del state["step"]
+    return state, bool(wrapped)
+
+
+def set_optimizer(obj: torch.optim.Optimizer, state: tuple[dict[str, Any], bool]) -> None:
+    """Give an optimiser its attributes, and a scheduler's wrapper where it had one."""
+    attributes, wrapped = state
+    obj.__dict__.update(attributes)
+    if "_optimizer_step_pre_hooks" in attributes:  # a wrapper of another one has none of its own
+        obj._patch_step_function()  # as its own __setstate__ does
+    if wrapped:
+        obj.step = _wrapped_step(obj)
+
+
+def _wrapped_step(obj: torch.optim.Optimizer) -> Any:
+    optimizer = weakref.ref(obj)
+    step: Any = type(obj).step
+
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        found: Any = optimizer()
+        found._opt_called = True  # what the scheduler's wrapper does
+        return types.MethodType(step, found)(*args, **kwargs)
+
+    wrapper.__dict__.update(step.__dict__)
+    wrapper.__name__, wrapper.__qualname__ = step.__name__, step.__qualname__
+    wrapper.__module__, wrapper.__doc__ = step.__module__, step.__doc__
+    wrapper.__dict__["_wrapped_by_lr_sched"] = True
+    return wrapper
+
+
+def tensors(module: torch.jit.ScriptModule) -> dict[str, torch.Tensor]:
+    """Return parameters and buffers by name; one that has two names stands under both."""
+    return {
+        **dict(module.named_parameters(remove_duplicate=False)),
+        **dict(module.named_buffers(remove_duplicate=False)),
+    }
+
+
+def reduce(module: torch.jit.ScriptModule) -> Any:
+    """Return the reduction of a scripted or traced module."""
+    code = io.BytesIO()
+    with unsaid():  # torch would rather export
+        torch.jit.save(module, code)
+    return load, (code.getvalue(),), tensors(module), None, None, set_tensors
+
+
+def load(code: bytes) -> Any:
+    """Return a module of its code."""
+    with unsaid():
+        return torch.jit.load(io.BytesIO(code), map_location="cpu")
+
+
+def set_tensors(module: Any, found: dict[str, torch.Tensor]) -> None:
+    """Put the tensors that others hold, too, in place of those that came with the code."""
+    for name, tensor in found.items():
+        path, _, last = name.rpartition(".")
+        owner = operator.attrgetter(path)(module) if path else module
+        owner._c.setattr(last, tensor)

@@ -1,0 +1,334 @@
+"""Objects of compiled types whose own way of being pickled is missing, or gives another type."""
+
+from __future__ import annotations
+
+import array
+import collections
+import csv
+import functools
+import gc
+import io
+import itertools
+import random
+import re
+import struct
+import sys
+import types
+from collections.abc import Callable, Iterator
+from json import scanner
+from typing import Any
+
+from gpulease.sides.libraries import CSV_DIALECT, library
+
+from .refuse import RefusedError
+
+_VIEWS = {type({}.keys()): "keys", type({}.values()): "values", type({}.items()): "items"}
+_KEY: type = type(functools.cmp_to_key(lambda _one, _other: 0))
+
+
+class _Empty:
+    def __getitem__(self, _index: int) -> Any:
+        raise IndexError
+
+
+#: Iterators of which one at its end is pickled as one over an empty list or tuple.
+_ITERATORS: dict[str, Callable[[], Iterator[Any]]] = {
+    "array": lambda: iter(array.array("b")),
+    "bytearray": lambda: iter(bytearray()),
+    "bytes": lambda: iter(b""),
+    "callable": lambda: iter(int, 0),
+    "sequence": lambda: iter(_Empty()),
+    "reversed list": lambda: reversed([]),
+}
+_NAMES = {type(make()): name for name, make in _ITERATORS.items()}
+
+
+def ended(name: str) -> Iterator[Any]:
+    """Return an iterator of this kind at its end."""
+    made = _ITERATORS[name]()
+    for _ in made:
+        raise AssertionError(name)
+    return made
+
+
+def wrapped_key(compare: Any, value: Any) -> Any:
+    """Return ``value`` as ``cmp_to_key`` wraps it for a sort."""
+    return functools.cmp_to_key(compare)(value)
+
+
+def reduce(obj: Any) -> Any:  # noqa: PLR0911 - one a kind
+    """Reduce one of these; NotImplemented for what has a way of its own."""
+    kind = type(obj)
+    if kind in _VIEWS:
+        return dict_view, (gc.get_referents(obj)[0], _VIEWS[kind])
+    if kind is types.MappingProxyType:  # of what it shows, not of a copy
+        return types.MappingProxyType, (gc.get_referents(obj)[0],)
+    if kind is functools.cached_property:
+        return cached_property, (obj.func, obj.attrname)
+    if kind is re.Match:
+        return _reduce_match(obj)
+    if kind in _NAMES:
+        over = obj.__reduce__()[1]
+        is_at_end = len(over) == 1 and type(over[0]) in (tuple, list) and not over[0]
+        shows_list = kind is type(reversed([])) and obj.__reduce__()[0] is reversed
+        return (ended, (_NAMES[kind],)) if is_at_end and not shows_list else NotImplemented
+    if kind is _KEY:
+        compare, *value = (part for part in gc.get_referents(obj) if part is not kind)
+        return (wrapped_key, (compare, *value)) if value else (functools.cmp_to_key, (compare,))
+    if (found := _reduce_known(obj)) is not NotImplemented:
+        return found
+    return _of_libraries(obj, kind)
+
+
+def _of_libraries(obj: Any, kind: type) -> Any:
+    if kind is struct.Struct:
+        return struct.Struct, (obj.format,)
+    if kind is super:
+        return super, _asked_of(obj)
+    drawing = getattr(sys.modules.get("PIL.ImageDraw"), "ImageDraw", None)
+    if drawing is not None and kind is drawing:
+        return _reduce_drawing(obj)
+    numpy = library("numpy")
+    return NotImplemented if numpy is None else _of_numpy(obj, kind, numpy)
+
+
+def _of_numpy(obj: Any, kind: type, numpy: Any) -> Any:
+    if kind in (numpy.finfo, numpy.iinfo):
+        return kind, (obj.dtype,)
+    if kind is numpy.flatiter:
+        return flat_from, (obj.base, obj.index)
+    if kind is numpy.ufunc:
+        made_of = [part for part in gc.get_referents(obj) if callable(part)]
+        if made_of:  # by ``frompyfunc``; ``vectorize`` keeps one
+            return _from_python, (made_of[0], obj.nin, obj.nout, obj.identity)
+    return NotImplemented
+
+
+def _asked_of(obj: Any) -> tuple[Any, ...]:
+    """Return what ``super`` was called with; asked itself, it looks into the base class."""
+    read = object.__getattribute__
+    of, asked = read(obj, "__thisclass__"), read(obj, "__self__")
+    return (of,) if asked is None else (of, asked)
+
+
+def flat_from(array_: Any, index: int) -> Any:
+    """Return ``array_.flat`` that continues at an index."""
+    made = array_.flat
+    collections.deque(itertools.islice(made, index), maxlen=0)
+    return made
+
+
+def _from_python(function: Any, nin: int, nout: int, identity: Any) -> Any:
+    import numpy as np
+
+    return np.frompyfunc(function, nin, nout, identity=identity)
+
+
+#: What Pillow puts into a drawing by itself when it is made.
+_OF_THE_IMAGE = ("im", "draw", "_image", "palette")
+
+
+def _reduce_drawing(drawing: Any) -> Any:
+    """Reduce what draws in an image to the image; not where that has other memory by now."""
+    image = vars(drawing).get("_image")
+    if image is None or image.im is not drawing.im:
+        return NotImplemented
+    rest = {name: value for name, value in vars(drawing).items() if name not in _OF_THE_IMAGE}
+    return _drawing, (image, drawing.mode), rest
+
+
+def _drawing(image: Any, mode: str) -> Any:
+    from PIL import ImageDraw
+
+    return ImageDraw.ImageDraw(image, mode)
+
+
+def dict_view(mapping: dict[Any, Any], method: str) -> Any:
+    """Return the live view ``keys``, ``values`` or ``items`` of a dictionary."""
+    return getattr(mapping, method)()
+
+
+def cached_property(function: Any, name: str | None) -> Any:
+    """Return a cached property (its lock, where it has one, is new)."""
+    made: Any = functools.cached_property(function)
+    made.attrname = name
+    return made
+
+
+#: Of a text with more matches before it, a match is not looked for again.
+_MOST = 1_000
+
+
+def _reduce_match(match: re.Match[Any]) -> Any:
+    """Reduce a match to how it is found again; raises RefusedError where it is not."""
+    arguments = (match.re, match.string, match.pos, match.endpos, match.regs)
+    if not any(_candidates(*arguments)):
+        raise RefusedError("a match that is not found again", match)
+    return found_again, arguments
+
+
+def found_again(pattern: Any, text: Any, pos: int, endpos: int, regs: Any) -> Any:
+    """Return the match of these groups' places."""
+    return next(_candidates(pattern, text, pos, endpos, regs))
+
+
+def _candidates(
+    pattern: re.Pattern[Any], text: Any, pos: int, endpos: int, regs: Any
+) -> Iterator[re.Match[Any]]:
+    ways = (pattern.fullmatch(text, pos, endpos), pattern.match(text, pos, endpos))
+    later = itertools.islice(pattern.finditer(text, pos, endpos), _MOST)
+    upto = itertools.takewhile(lambda found: found.start() <= regs[0][0], later)
+    for found in itertools.chain(ways, upto):
+        if found is not None and found.regs == regs:
+            yield found
+
+
+_READER: type = type(csv.reader([]))
+_WRITER: type = type(csv.writer(io.StringIO()))
+#: What ``finditer`` runs on: nobody can see where it is.
+_SEARCH: type = type(re.compile("").scanner(""))  # type: ignore[attr-defined]
+_SCANNER_OF_JSON: Any = getattr(scanner, "c_make_scanner", None)
+#: What a JSONDecoder tells its scanner.
+_ASKED = (
+    "strict",
+    "object_hook",
+    "object_pairs_hook",
+    "parse_float",
+    "parse_int",
+    "parse_constant",
+)
+
+
+class Resumed:
+    """An iterator that gives ``first``, from its end on, and then what ``rest`` gives."""
+
+    def __init__(self, first: list[Any], rest: Iterator[Any]) -> None:
+        self.first = first
+        self.rest = rest
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        return self.first.pop() if self.first else next(self.rest)
+
+
+def _reduce_known(obj: Any) -> Any:
+    """Reduce one of these; NotImplemented for what has a way of its own."""
+    way = _WAYS.get(type(obj))
+    if way is not None:
+        return way(obj)
+    sqlite = library("sqlite3")
+    if sqlite is not None and type(obj) is sqlite.Row:
+        return sqlite_row, (tuple(obj.keys()), tuple(obj))
+    return NotImplemented
+
+
+def _refuse_search(search: Any) -> Any:
+    words = "a running search (make a list where it runs: list(re.finditer(...)))"
+    raise RefusedError(words, search)
+
+
+# ---- pairs
+
+
+def _reduce_pairs(pairs: Any) -> Any:
+    """Reduce to the iterator, and the element that the next pair begins with.
+
+    A walk by the collector is all that shows them: first the iterator, then the element.
+    """
+    held = [part for part in gc.get_referents(pairs) if part is not itertools.pairwise]
+    if not held:
+        return pairs_of, ([], None)
+    return pairs_of, (held[1:], _flat(held[0]))
+
+
+def pairs_of(first: list[Any], rest: Any) -> Any:
+    """Return the pairs of what is left, ``first`` being the element before it, if there was one."""
+    if rest is None:
+        return itertools.pairwise(())
+    return itertools.pairwise(Resumed(first, rest) if first else rest)
+
+
+def _flat(source: Any) -> Any:
+    """Return what a source goes on with: it is not to grow with each journey."""
+    return source.rest if type(source) is Resumed and not source.first else source
+
+
+# ---- csv
+
+
+def _reduce_reader(reader: Any) -> Any:
+    source = next(
+        p for p in gc.get_referents(reader) if type(p) not in (list, type(reader.dialect))
+    )
+    return reader_over, (_flat(source), reader.line_num, _dialect(reader))
+
+
+def reader_over(source: Any, line: int, dialect: dict[str, Any]) -> Any:
+    """Return a reader that has read this many lines: it cannot be told, so it reads empty ones."""
+    made = csv.reader(Resumed([""] * line, source) if line else source, **dialect)
+    for _ in range(line):
+        next(made)
+    return made
+
+
+def _reduce_writer(writer: Any) -> Any:
+    write = next(p for p in gc.get_referents(writer) if callable(p) and not isinstance(p, type))
+    target: Any = types.SimpleNamespace(write=write)
+    if type(write) in _METHODS and write.__name__ == "write":
+        target = write.__self__
+    if isinstance(target, io.IOBase) and type(target) is not io.StringIO:
+        raise RefusedError("a csv writer over an open file", writer)
+    return writer_over, (target, _dialect(writer))
+
+
+def writer_over(target: Any, dialect: dict[str, Any]) -> Any:
+    """Return a writer to what is being rebuilt."""
+    return csv.writer(target, **dialect)
+
+
+_METHODS = (types.BuiltinMethodType, types.MethodType)
+
+
+def _dialect(obj: Any) -> dict[str, Any]:
+    return {name: getattr(obj.dialect, name) for name in CSV_DIALECT}
+
+
+# ---- json and sqlite3
+
+
+def _reduce_scanner(found: Any) -> Any:
+    return json_scanner, ({name: getattr(found, name) for name in _ASKED},)
+
+
+def json_scanner(asked: dict[str, Any]) -> Any:
+    """Return what a JSONDecoder with these settings reads by."""
+    return _SCANNER_OF_JSON(types.SimpleNamespace(memo={}, **asked))
+
+
+def sqlite_row(names: tuple[str, ...], values: tuple[Any, ...]) -> Any:
+    """Return a row of a result with these columns."""
+    import sqlite3
+
+    return sqlite3.Row(_cursor(names), values)
+
+
+@functools.lru_cache(maxsize=8)
+def _cursor(names: tuple[str, ...]) -> Any:
+    """Return a cursor of which only the names of its columns count."""
+    import sqlite3
+
+    columns = ", ".join('NULL AS "' + name.replace('"', '""') + '"' for name in names)
+    connection = sqlite3.connect(":memory:", check_same_thread=False)
+    return connection.execute(f"SELECT {columns}")
+
+
+_WAYS: dict[type, Callable[[Any], Any]] = {
+    itertools.pairwise: _reduce_pairs,
+    _READER: _reduce_reader,
+    _WRITER: _reduce_writer,
+    _SEARCH: _refuse_search,
+    _SCANNER_OF_JSON: _reduce_scanner,
+    random.SystemRandom: lambda _obj: (random.SystemRandom, ()),
+}

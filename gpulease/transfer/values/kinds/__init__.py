@@ -1,1 +1,0 @@
-"""Kinds of objects: what each is reduced to, and what can be filled in place."""

@@ -1,1 +1,0 @@
-"""What arrived becomes the namespace's, all of it or nothing."""

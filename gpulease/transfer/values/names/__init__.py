@@ -1,1 +1,0 @@
-"""Names and code: what a cell reads, and the way from a name to an object."""

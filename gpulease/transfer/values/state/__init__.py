@@ -1,1 +1,0 @@
-"""What belongs to the whole process and travels too: settings, seeds, log handlers."""

@@ -1,1 +1,0 @@
-"""What stays where it was made, and what stands for it on the other side."""

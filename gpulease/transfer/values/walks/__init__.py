@@ -1,1 +1,0 @@
-"""Which names reach which objects, so what belongs together."""

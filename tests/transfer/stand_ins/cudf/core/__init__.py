@@ -1,1 +1,0 @@
-"""By this module inside, cuDF is told from a file of the same name."""
