@@ -249,6 +249,9 @@ def _under(base: Any) -> list[Any]:
 #: The end of a pin whose object cannot be given another content: of a variable's very value, and
 #: of what is within one.
 _MARKS = ("k", "i")
+#: IPython's last results.
+_LAST = ("_", "__", "___")
+_CONTAINERS = (tuple, list, dict, set, frozenset)
 
 
 def name_and_mark(component: Component, obj: Any, ns: Mapping[str, Any]) -> tuple[str, str]:
@@ -300,19 +303,44 @@ class Replaced:
         if not any(count > 0 for count in references(replaced).values()):
             return {}
         gc.collect()  # what looks like a holder may be a circle that nobody has
-        results = ns.get("_oh")
-        own = [replaced, ns, *([results] if type(results) is dict else [])]
-        shown = [each for table in own[1:] for each in table.values()]
+        results = [ns.get("_oh"), *_of_ipython()]
+        own = [replaced, ns, *(each for each in results if is_a(each, dict))]
+        shown = [each for table in own[1:] for each in dict.values(table)]
         known = Counter(map(id, shown))
-        tuples = {id(each): each for each in shown if type(each) is tuple}
-        known.update(map(id, gc.get_referents(*tuples.values())))
+        results = [each for table in own[2:] for each in dict.values(table)]
+        known.update(map(id, _within([*results, *(ns.get(name) for name in _LAST)])))
         inner = gc.get_referents(*replaced.values())
         inner += gc.get_referents(*(each for each in inner if type(each) in (dict, list, tuple)))
         known.update(map(id, inner))
-        del inner, shown, tuples
+        del inner, shown, results
         counts = references(replaced).items()
         held = [pin for pin, count in counts if count > known[id(replaced[pin])]]
         return {self._names[pin]: _holder(replaced[pin], own) for pin in held if self._names[pin]}
+
+
+def _of_ipython() -> list[Any]:
+    """Return the tables in which IPython keeps last results besides the notebook's own."""
+    ask = getattr(sys.modules.get("IPython"), "get_ipython", None)
+    shell = ask() if ask is not None else None
+    if shell is None:
+        return []
+    hook, last = shell.displayhook, shell.last_execution_result
+    ended = [vars(each) for each in {id(e): e for e in (last, hook.exec_result) if e}.values()]
+    return [shell.user_ns_hidden, vars(hook), *ended]
+
+
+def _within(waiting: list[Any]) -> list[Any]:
+    """Return what containers among these hold, and those in them, once for each reference."""
+    found: list[Any] = []
+    seen: set[int] = set()
+    while waiting:
+        obj = waiting.pop()
+        if type(obj) in _CONTAINERS and id(obj) not in seen:
+            seen.add(id(obj))
+            inner = gc.get_referents(obj)
+            found += inner
+            waiting += inner
+    return found
 
 
 def _holder(obj: Any, own: Collection[Any]) -> str:

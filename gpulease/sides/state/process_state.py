@@ -105,15 +105,15 @@ class ProcessState:
 
         Their folders, parts of packages, the working directory, variables of the environment.
         """
-        if data:
-            state: dict[str, Any] = pickle.loads(data)
+        state: dict[str, Any] = pickle.loads(data) if data else {}
+        if state:
             self._put_surroundings(state)
-            # By the next cell it would be done, after what the modules have was put in place.
-            module_files.load_edited()
-            self._imported.update(state["imported"])
-            for name in self._imported:
-                when_imported(name.partition(".")[0], self._import_parts)
-            self._import_parts()
+        # By the next cell it would be done, after what the modules have was put in place.
+        module_files.load_edited()
+        self._imported.update(state.get("imported", ()))
+        for name in self._imported:
+            when_imported(name.partition(".")[0], self._import_parts)
+        self._import_parts()
 
     def _import_parts(self) -> None:
         for name in sorted(self._imported - sys.modules.keys()):
