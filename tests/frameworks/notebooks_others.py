@@ -68,7 +68,7 @@ NOTEBOOKS = {
     ],
     "sympy's formulas": [
         "import sympy, mpmath\nseen=[]\nx, y = sympy.symbols('x y'); e = sympy.sin(x) ** 2 + sympy.pi * y; fn = sympy.lambdify((x, y), e); mpmath.mp.dps = 30",
-        "seen.append((fn(1., 2.), str(e.diff(x)), x is sympy.Symbol('x'), str(mpmath.mpf(1) / 3)))",
+        "seen.append((fn(1., 2.), str(e.diff(x)), x == sympy.Symbol('x'), str(mpmath.mpf(1) / 3)))",
         "seen.append((str(mpmath.gamma(5.5)), fn(0., 1.)))",
         "mpmath.mp.dps = 15; seen.append(str(mpmath.gamma(5.5))); e = e.subs(y, x)",
         "seen.append((str(sympy.simplify(e)), str(mpmath.gamma(2.5)), sympy.lambdify(x, e)(1.)))",
