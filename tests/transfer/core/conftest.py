@@ -3,14 +3,14 @@ import collections
 import pytest
 
 from gpulease.transfer.side import Side
-from tests.transfer.core.pair import NextPair
+from tests.transfer.core.pair import CorePair
 from tests.transfer.kinds import BY_NEED, open_pair
 
 
 @pytest.fixture(scope="module")
 def eager():
     """One pair for all tests of a file; all that changed travels with every switch."""
-    with open_pair(kind=NextPair) as pair:
+    with open_pair(kind=CorePair) as pair:
         pair.reached = collections.defaultdict(set)
         yield pair
 
@@ -18,7 +18,7 @@ def eager():
 @pytest.fixture(scope="module")
 def lazy():
     """The same, where only what a cell needs travels."""
-    with open_pair(BY_NEED, kind=NextPair) as pair:
+    with open_pair(BY_NEED, kind=CorePair) as pair:
         pair.reached = collections.defaultdict(set)
         yield pair
 

@@ -81,7 +81,7 @@ class Here:
         return self.side.lacking(names)
 
 
-class NextPair:
+class CorePair:
     """Home and companion; `home(source)` and `gpu(source)` run cells as a notebook would."""
 
     def __init__(self, monkeypatch, settings=None):

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from gpulease.errors import GPULeaseError
-from tests.transfer.core.pair import NextPair
+from tests.transfer.core.pair import CorePair
 
 FILE = """\
 from functools import lru_cache, wraps
@@ -44,7 +44,7 @@ def pair(monkeypatch, tmp_path):
     (tmp_path / "ownlib.py").write_text(FILE)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
     monkeypatch.syspath_prepend(tmp_path)
-    made = NextPair(monkeypatch)
+    made = CorePair(monkeypatch)
     made.attach()
     yield made
     made.close()
