@@ -39,13 +39,12 @@ SET_AND_DICT_ITERATORS: tuple[type, ...] = (
     # there is one type for keys, values and items, forwards and backwards.
     type(iter(collections.OrderedDict())),
 )
-#: Which these are depends on Python: ``batched``, from 3.14 on all but ``pairwise``.
+#: Which these are depends on Python: ``batched`` and ``pairwise``, from 3.14 on all.
 _UNPICKLED_ITERATORS = tuple(
     kind
     for kind in vars(itertools).values()
     if isinstance(kind, type)
     and kind.__module__ == "itertools"
-    and kind is not itertools.pairwise  # of which the collector shows all (``readers``)
     and vars(kind).keys().isdisjoint(("__reduce__", "__reduce_ex__"))
 )
 _KINDS: tuple[tuple[tuple[type, ...], str], ...] = (

@@ -229,33 +229,12 @@ def _refuse_search(search: Any) -> Any:
     raise RefusedError(words, search)
 
 
-# ---- pairs
-
-
-def _reduce_pairs(pairs: Any) -> Any:
-    """Reduce to the iterator, and the element that the next pair begins with.
-
-    A walk by the collector is all that shows them: first the iterator, then the element.
-    """
-    held = [part for part in gc.get_referents(pairs) if part is not itertools.pairwise]
-    if not held:
-        return pairs_of, ([], None)
-    return pairs_of, (held[1:], _flat(held[0]))
-
-
-def pairs_of(first: list[Any], rest: Any) -> Any:
-    """Return the pairs of what is left, ``first`` being the element before it, if there was one."""
-    if rest is None:
-        return itertools.pairwise(())
-    return itertools.pairwise(Resumed(first, rest) if first else rest)
+# ---- csv
 
 
 def _flat(source: Any) -> Any:
     """Return what a source goes on with: it is not to grow with each journey."""
     return source.rest if type(source) is Resumed and not source.first else source
-
-
-# ---- csv
 
 
 def _reduce_reader(reader: Any) -> Any:
@@ -325,7 +304,6 @@ def _cursor(names: tuple[str, ...]) -> Any:
 
 
 _WAYS: dict[type, Callable[[Any], Any]] = {
-    itertools.pairwise: _reduce_pairs,
     _READER: _reduce_reader,
     _WRITER: _reduce_writer,
     _SEARCH: _refuse_search,

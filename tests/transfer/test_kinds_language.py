@@ -2,6 +2,8 @@
 
 # ruff: noqa: E501, RUF001 - one notebook a line
 
+import sys
+
 import pytest
 
 from tests.transfer.kinds import Kind, marked, same_as_plain
@@ -156,7 +158,6 @@ KINDS = {
     "match": Kind("def x(v):\n    match v:\n        case {'a': [int(n), *r]}: return n, r\n        case str() | None: return 's'\n        case _: return 0", "x.n = 1", "(x({'a': [1, 2]}), x('q'), x(5))"),
     "a found match": Kind("import re\nx = [re.search(r'(?P<w>\\w)(\\d)?', '- a1 b'), re.fullmatch('a|ab', 'ab'), re.compile('b').match('abc', 1), *re.finditer('x*', 'axxb')]",
                           "x.append(re.compile('(?<=a)b').search('xab', 1, 3))", "[(m.groups(), m.span(), m.pos, m.endpos, m.re.pattern, m.lastgroup) for m in x]"),
-    "pairs": Kind("import itertools\nl = [1, 2, 3, 4, 5, 6, 7, 8]; got = []\nx = itertools.pairwise(l); e = itertools.pairwise([1]); list(e)", "got.append(next(x, None)); l.append(len(got))", "(got, l, list(e))", same=False),
     "readers and writers of csv": Kind(
         "import csv, io\nf = io.StringIO(); x = csv.writer(f, delimiter=';'); d = csv.DictWriter(f, ['a']); lines = iter(['a;\"b', 'c\"', *'defghijk'])\nr = csv.reader(lines, delimiter=';'); got = []",
         "x.writerow([1, 'a;b']); d.writerow({'a': 2}); got.append(next(r))", "(f.getvalue(), got, r.line_num, r.dialect.delimiter, f.tell())"),
@@ -175,24 +176,13 @@ KINDS = {
         "ended += [next(i, 'end') for i in x]; data.append(4)",
         "(ended, [type(i).__name__ for i in x], [next(i, 'end') for i in x])",
     ),
-    "zip_longest of which one has ended": Kind(
-        "import itertools\nx = itertools.zip_longest([], [1], 'abcdefgh')", "next(x)", "str(type(x))"),
-    "a key of cmp_to_key": Kind("import functools\nx = functools.cmp_to_key(lambda a, b: b - a)\nk = x(3)", "v = sorted([1, 3, 2], key=x)", "(sorted([2, 5], key=x), k < x(4))"),
-    "a struct": Kind("import struct\nx = struct.Struct('<if')", "b = x.pack(1, 2.0)", "(x.size, x.format)"),
-    "a type variable": Kind("import typing\nT = typing.TypeVar('T', bound=list)\nclass x(typing.Generic[T]): pass", "x.n = T", "(T.__module__, T.__bound__, x.__parameters__[0] is T, getattr(x, 'n', T) is T)"),
-    "try star": Kind("def x(e):\n    out = []\n    try: raise e\n    except* ValueError as g: out.append(len(g.exceptions))\n    return out", "x.n = 1", "x(ExceptionGroup('g', [ValueError()]))"),
-    "ParamSpec": Kind("import typing, functools\nP = typing.ParamSpec('P'); R = typing.TypeVar('R')\ndef twice(f: typing.Callable[P, R]) -> typing.Callable[P, list[R]]:\n    @functools.wraps(f)\n    def inner(*a: P.args, **k: P.kwargs): return [f(*a, **k)] * 2\n    return inner\n@twice\ndef x(n): return n", "x.n = P", "(x(3), P.__module__, P.__name__, getattr(x, 'n', P) is P, twice.__annotations__['f'].__args__[0] is P)"),
-    "TypeVarTuple": Kind("import typing\nTs = typing.TypeVarTuple('Ts')\nclass x(typing.Generic[typing.Unpack[Ts]]): pass", "x.n = Ts", "(x.__parameters__[0] is Ts, getattr(x, 'n', Ts) is Ts, Ts.__name__)"),
-    "TypeVar and aliases": Kind("from typing import Optional, Union, Literal, Annotated\nx = [Optional[int], Union[int, str], Literal['a'], Annotated[int, 5]]", "x.append(list[x[0]])", "repr(x)"),
-    "swapped function aliases": Kind("def f(): return 'f'\ndef g(): return 'g'\nx = {'f': f}", "f, g = g, f", "(f(), g(), x['f']())"),
-    "property added later": Kind("class C:\n    def __init__(self): self._p = 1\nx = C()", "C.p = property(lambda s: s._p); x._p += 1", "getattr(x, 'p', None)"),
-    "instance class changed": Kind("class A: n = 1\nclass B: n = 2\nx = A()", "x.__class__ = B if type(x) is A else A", "(x.n, type(x) is A)"),
-    "function attribute instance": Kind("class C: pass\ndef x(): return x.state.n\nx.state = C(); x.state.n = 1\ns = x.state", "s.n += 1", "(x(), x.state is s)"),
-    "registry of functions": Kind("x = {}\ndef register(f): x[f.__name__] = f; return f\n@register\ndef a(): return 1\n@register\ndef b(): return a() + 1", "@register\ndef c(): return b() + 1", "(sorted(x), [f() for f in x.values()], x['a'] is a)"),
-    "memo in default": Kind("def x(n, memo={}):\n    if n not in memo: memo[n] = 1 if n < 2 else x(n - 1) + x(n - 2)\n    return memo[n]", "x(12)", "(x(10), len(x.__defaults__[0]))"),
-    "observer": Kind("class S:\n    def __init__(self): self.subs = []\n    def emit(self, v): [f(v) for f in self.subs]\nlog = []\nx = S(); x.subs.append(log.append)", "x.emit(len(log))", "log"),
-    "observer bound method": Kind("class L:\n    def __init__(self): self.got = []\n    def on(self, v): self.got.append(v)\nclass S:\n    def __init__(self): self.subs = []\nl = L()\nx = S(); x.subs.append(l.on)", "[f(len(l.got)) for f in x.subs]", "(l.got, x.subs[0].__self__ is l)"),
 }  # fmt: skip
+if sys.version_info < (3, 14):  # which pickles no iterator of itertools
+    KINDS["zip_longest of which one has ended"] = Kind(
+        "import itertools\nx = itertools.zip_longest([], [1], 'abcdefgh')",
+        "next(x)",
+        "str(type(x))",
+    )
 
 
 #: Known to be wrong; a kind that is mended leaves this list.
