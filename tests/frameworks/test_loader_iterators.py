@@ -4,6 +4,12 @@ import pytest
 
 from gpulease.errors import GPULeaseError
 
+# JAX, which another test of this process may have imported, warns of each fork of a worker.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
 MAKE = """
 import torch
 from torch.utils.data import DataLoader, Dataset, TensorDataset

@@ -110,10 +110,11 @@ class ProcessState:
             self._put_surroundings(state)
         # By the next cell it would be done, after what the modules have was put in place.
         module_files.load_edited()
-        self._imported.update(state.get("imported", ()))
-        for name in self._imported:
-            when_imported(name.partition(".")[0], self._import_parts)
-        self._import_parts()
+        if state:
+            self._imported.update(state["imported"])
+            for name in self._imported:
+                when_imported(name.partition(".")[0], self._import_parts)
+            self._import_parts()
 
     def _import_parts(self) -> None:
         for name in sorted(self._imported - sys.modules.keys()):
