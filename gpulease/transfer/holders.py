@@ -249,8 +249,6 @@ def _under(base: Any) -> list[Any]:
 #: The end of a pin whose object cannot be given another content: of a variable's very value, and
 #: of what is within one.
 _MARKS = ("k", "i")
-#: IPython's last results.
-_LAST = ("_", "__", "___")
 _CONTAINERS = (tuple, list, dict, set, frozenset)
 
 
@@ -303,16 +301,15 @@ class Replaced:
         if not any(count > 0 for count in references(replaced).values()):
             return {}
         gc.collect()  # what looks like a holder may be a circle that nobody has
-        results = [ns.get("_oh"), *_of_ipython()]
-        own = [replaced, ns, *(each for each in results if is_a(each, dict))]
-        shown = [each for table in own[1:] for each in dict.values(table)]
-        known = Counter(map(id, shown))
-        results = [each for table in own[2:] for each in dict.values(table)]
-        known.update(map(id, _within([*results, *(ns.get(name) for name in _LAST)])))
+        tables = [each for each in (ns.get("_oh"), *_of_ipython()) if is_a(each, dict)]
+        own = [replaced, ns, *tables]
+        results = [each for table in tables for each in dict.values(table)]
+        known = Counter(map(id, (*ns.values(), *results)))
+        known.update(map(id, _within(results)))
         inner = gc.get_referents(*replaced.values())
         inner += gc.get_referents(*(each for each in inner if type(each) in (dict, list, tuple)))
         known.update(map(id, inner))
-        del inner, shown, results
+        del inner, results
         counts = references(replaced).items()
         held = [pin for pin, count in counts if count > known[id(replaced[pin])]]
         return {self._names[pin]: _holder(replaced[pin], own) for pin in held if self._names[pin]}
@@ -329,10 +326,11 @@ def _of_ipython() -> list[Any]:
     return [shell.user_ns_hidden, vars(hook), *ended]
 
 
-def _within(waiting: list[Any]) -> list[Any]:
+def _within(objects: list[Any]) -> list[Any]:
     """Return what containers among these hold, and those in them, once for each reference."""
     found: list[Any] = []
     seen: set[int] = set()
+    waiting = list(objects)
     while waiting:
         obj = waiting.pop()
         if type(obj) in _CONTAINERS and id(obj) not in seen:

@@ -217,15 +217,16 @@ class Missing:
 
     def rows(self, *, verified: bool) -> list[VariableStatus]:
         """Return a row for every variable, sorted."""
-        rows = {row.name: row for row in (*self._here(verified=verified), *self._away())}
+        agreed = {root for roots in self.side.agreed for root in roots}
+        found = (*self._here(agreed, verified=verified), *self._away(agreed))
+        rows = {row.name: row for row in found}
         for name, lost in self.lost.items():
             if name not in self.side.ns:
                 place = Place.PARKED if lost.parked else Place.LOST
                 rows[name] = VariableStatus(name, "", place, None, True)
         return [rows[name] for name in sorted(rows)]
 
-    def _here(self, *, verified: bool) -> Iterator[VariableStatus]:
-        agreed = {root for roots in self.side.agreed for root in roots}
+    def _here(self, agreed: Collection[str], *, verified: bool) -> Iterator[VariableStatus]:
         found = {root[2:]: roots for roots in self.side.sizes for root in roots if root[0] == "n"}
         for name in self.side.names():
             if name in self.side.ns:
@@ -241,15 +242,15 @@ class Missing:
                 kind = type_name(value)
                 yield VariableStatus(name, kind, place, size, is_both and verified, blocker, shared)
 
-    def _away(self) -> Iterator[VariableStatus]:
-        agreed = {root for roots in self.side.agreed for root in roots}
+    def _away(self, agreed: Collection[str]) -> Iterator[VariableStatus]:
         for name, each in self.side.away().items():
             if not name.startswith("Out["):
-                place = Place.BOTH if f"n:{name}" in agreed else Place.HOME
                 if name in self.conflicts:
                     place = Place.CONFLICTED
                 elif not each.is_sealed:
                     place = Place.GPU
+                else:
+                    place = Place.BOTH if "n:" + name in agreed else Place.HOME
                 yield VariableStatus(
                     name, each.type_name, place, each.size, True, self.large.why(each),
                     older=self.whole.get(name) or None,
