@@ -50,16 +50,23 @@ def upgrade(address: str) -> None:
         with translated():
             if revision(engine) == head():
                 return
-            lock = writer_lock(engine)
-            try:
+            with _alone(engine):
                 refuse_ahead(revision(engine))
                 with engine.execution_options(writes=True).begin() as connection:
                     bring_to(connection, "head")
-            finally:
-                engine.dispose()  # before the lock's descriptor is closed: see ``Store.close``
-                lock.release()
     finally:
         engine.dispose()
+
+
+@contextmanager
+def _alone(engine: sa.Engine) -> Iterator[None]:
+    """Hold the lock of the one writer."""
+    lock = writer_lock(engine)
+    try:
+        yield
+    finally:
+        engine.dispose()  # before the lock's descriptor is closed: see ``Store.close``
+        lock.release()
 
 
 def bring_to(connection: sa.Connection, wanted: str) -> None:
@@ -181,17 +188,12 @@ def restore(address: str, file: Path, *, replace: bool = False) -> int:
         refuse_ahead(head.get("revision"))
         engine = make_engine(address, may_make=True)
         try:
-            with translated():
-                lock = writer_lock(engine)
-                try:
-                    with engine.execution_options(writes=True).begin() as connection:
-                        _clear(connection, replace=replace)
-                        bring_to(connection, head["revision"])
-                        rows = _fill(connection, lines)
-                        bring_to(connection, "head")
-                finally:
-                    engine.dispose()  # before the lock's descriptor is closed: see ``Store.close``
-                    lock.release()
+            writing = engine.execution_options(writes=True)
+            with translated(), _alone(engine), writing.begin() as connection:
+                _clear(connection, replace=replace)
+                bring_to(connection, head["revision"])
+                rows = _fill(connection, lines)
+                bring_to(connection, "head")
         finally:
             engine.dispose()
     return rows
