@@ -41,7 +41,7 @@ from .api import (
 from .imports import import_ahead
 from .messages import abandoned, internal
 from .reached import Reached
-from .roots import Hidden
+from .roots import Hidden, is_variable
 from .side import Side
 from .structure import ShowingSide
 
@@ -303,7 +303,7 @@ def write(side: Side, path: str, limit: int | None) -> tuple[list[str], dict[str
     All that these names need goes with them, because the next reader has nothing.
     """
     changed = {root[2:] for roots in side.changed() for root in roots if root[0] == "n"}
-    names = {name for name in changed if not name.startswith("Out[")}
+    names = {name for name in changed if is_variable(name)}
     side.forget_peer()
     parcel = side.pack(names, hand_over=False)
     refused = {n: each.reason for n, each in parcel.away.items() if not each.can_come}

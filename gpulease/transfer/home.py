@@ -34,7 +34,7 @@ from .missing import conflict_note
 from .origins import Origins
 from .peer import Peer
 from .reached import Reached
-from .roots import Hidden
+from .roots import Hidden, is_variable
 from .structure import ShowingSide
 
 
@@ -101,7 +101,7 @@ class HomeSide(Exchange):
         self._structures.put_away()
         self.peer.close()
         self.commit_pending()  # what was received before is home's
-        gone = {n: each for n, each in self.side.away().items() if not n.startswith("Out[")}
+        gone = {n: each for n, each in self.side.away().items() if is_variable(n)}
         self.side.forget_peer()
         self.state.forget_peer()
         gone = {name: each for name, each in gone.items() if name not in self.side.away()}
@@ -319,7 +319,7 @@ class HomeSide(Exchange):
                 name, each.type_name, Place.GPU, each.size, True, self._large.why(each) or _NO_ROOM
             )
             for name, each in sorted(away.items())
-            if not (name.startswith("Out[") or each.is_sealed or name in self._missing.conflicts)
+            if is_variable(name) and not (each.is_sealed or name in self._missing.conflicts)
         ) + tuple(
             VariableStatus(name, "", Place.CONFLICTED, None, True, conflict_note(name).sentence)
             for name in sorted(self._missing.conflicts)
@@ -398,7 +398,7 @@ class HomeSide(Exchange):
     def away_names(self) -> Sequence[str]:
         """Return the names whose value is only away."""
         away = {*self.side.away(), *self._missing.stayed()}
-        return sorted(name for name in away if not name.startswith("Out["))
+        return sorted(name for name in away if is_variable(name))
 
     def away_modules(self) -> Mapping[str, str]:
         """Return names of modules that only the GPU's side has: none, each side imports its own."""

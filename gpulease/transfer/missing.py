@@ -15,6 +15,7 @@ from gpulease.sizes import size_text
 from .api import Absent, Note, Parcel, Place, VariableStatus
 from .messages import Lost, away_note, loss_notes, not_recovered, sealed_note
 from .refuse import LASTING
+from .roots import is_variable
 from .shipping import leave_out, with_their_classes
 from .side import Side
 from .stayed import Stayed, leaf_of, sentence, type_name
@@ -231,7 +232,7 @@ class Missing:
         for name in self.side.names():
             if name in self.side.ns:
                 value, roots = self.side.ns[name], found.get(name, frozenset())
-                names = [root[2:] for root in roots if root[0] == "n" and root[:6] != "n:Out["]
+                names = [root[2:] for root in roots if root[0] == "n" and is_variable(root)]
                 first = min(names, default=name)
                 shared = first if first != name else ""
                 size = self.side.sizes.get(roots) if not shared else None
@@ -244,7 +245,7 @@ class Missing:
 
     def _away(self, agreed: Collection[str]) -> Iterator[VariableStatus]:
         for name, each in self.side.away().items():
-            if not name.startswith("Out["):
+            if is_variable(name):
                 if name in self.conflicts:
                     place = Place.CONFLICTED
                 elif not each.is_sealed:

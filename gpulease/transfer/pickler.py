@@ -32,6 +32,7 @@ from . import (
     own,
     pieces,
     private,
+    pyplot,
     rebuild,
     unpickled,
     valueless,
@@ -412,6 +413,8 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
                 return reduce_row(self.met.memory, obj)
         if kind.__module__ == "matplotlib.cbook" and kind.__name__ == "CallbackRegistry":
             return private.reduce_callbacks(obj)
+        if issubclass(kind, getattr(sys.modules.get("matplotlib.figure"), "Figure", ())):
+            return pyplot.reduce_figure(obj)
         if _is_animated(obj):
             return self.stays(obj)
         if shows_memory(kind):

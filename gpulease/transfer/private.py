@@ -59,17 +59,24 @@ def reduce_callbacks(registry: Any) -> Any:
 
 
 def _travels(called: Any) -> bool:
-    """Say whether a callback is there, and no window's and no animation's."""
+    """Say whether a callback is there, and no window's and no animation's.
+
+    A window's are its methods, functions that are made within them, and what calls such a one.
+    """
     owner = getattr(called, "__self__", None)
     stays = (
         getattr(sys.modules.get(module), name, None)
         for module, names in _STAY.items()
         for name in names
     )
-    return called is not None and not isinstance(owner, tuple(each for each in stays if each))
+    if called is None or isinstance(owner, tuple(each for each in stays if each)):
+        return False
+    inner = [cell.cell_contents for cell in getattr(called, "__closure__", None) or ()]
+    return not any(getattr(each, "__module__", None) in _WINDOWS for each in (called, *inner))
 
 
 _STAY = {
     "matplotlib.backend_bases": ("FigureCanvasBase", "FigureManagerBase", "NavigationToolbar2"),
     "matplotlib.animation": ("Animation",),
 }
+_WINDOWS = ("matplotlib.backend_bases", "matplotlib._pylab_helpers")

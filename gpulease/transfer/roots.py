@@ -1,4 +1,4 @@
-"""What a notebook's values hang on: its variables, and the results that ``Out`` keeps."""
+"""What values hang on: variables, the results that ``Out`` keeps, the figures of pyplot."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from gpulease.sides.names.variables import is_of_compiled_code, user_names
+
+from . import pyplot
 
 _RESULT = re.compile(r"Out\[(\d+)\]")
 #: What a cell may write to get at any result.
@@ -24,7 +26,7 @@ Hidden = Collection[str] | Callable[[], Collection[str]]
 
 
 class Roots:
-    """Values by name, in the notebook's order; a result's name is ``Out[3]``."""
+    """Values by name, in the notebook's order; a result is ``Out[3]``, a figure ``Figure[1]``."""
 
     def __init__(self, namespace: dict[str, Any], hidden: Hidden,
                  results: dict[int, Any]) -> None:  # fmt: skip
@@ -41,7 +43,8 @@ class Roots:
             for name, value in list(self._namespace.items())
             if name in users or (_DUNDER.fullmatch(name) and _is_typed(name, hidden))
         }
-        return found | {f"Out[{number}]": value for number, value in self._results.items()}
+        found |= {f"Out[{number}]": value for number, value in self._results.items()}
+        return found | pyplot.figures()
 
     def known(self) -> dict[str, Any]:
         """Return what both sides have by a key: this namespace, and the builtins."""
@@ -51,45 +54,49 @@ class Roots:
 
     def held(self) -> list[Any]:
         """Return what the notebook's own dictionaries hold."""
-        return [*self._namespace.values(), *self._results.values()]
+        return [*self._namespace.values(), *self._results.values(), *pyplot.figures().values()]
 
     def bind(self, values: dict[str, Any]) -> None:
         """Give names their values."""
         for name, value in values.items():
-            result = _RESULT.fullmatch(name)
-            if result is None:
+            if is_variable(name):
                 self._namespace[name] = value
-            else:
+            elif result := _RESULT.fullmatch(name):
                 self._results[int(result[1])] = value
+            else:
+                pyplot.adopt(name, value)
 
     def keep_only(self, names: Collection[str]) -> None:
         """Delete what is none of these."""
         for name in self.values().keys() - names:
-            result = _RESULT.fullmatch(name)
-            if result is None:
+            if is_variable(name):
                 del self._namespace[name]
-            else:
+            elif result := _RESULT.fullmatch(name):
                 del self._results[int(result[1])]
+            else:
+                pyplot.close(name)
 
     def sort(self, names: Iterable[str]) -> None:
-        """Put the variables in this order."""
+        """Put the variables in this order, and the figures."""
+        pyplot.sort(list(names))
         here = [name for name in names if name in self._namespace]
         wanted = set(here)
         if [name for name in self._namespace if name in wanted] != here:
             for name in here:
                 self._namespace[name] = self._namespace.pop(name)
 
-    def copy(self) -> tuple[dict[str, Any], dict[int, Any]]:
+    def copy(self) -> list[dict[Any, Any]]:
         """Return what ``restore`` takes."""
-        return dict(self._namespace), dict(self._results)
+        return [dict(each) for each in self._tables()]
 
-    def restore(self, before: tuple[dict[str, Any], dict[int, Any]]) -> None:
+    def restore(self, before: list[dict[Any, Any]]) -> None:
         """Put everything back."""
-        names, results = before
-        self._namespace.clear()
-        self._namespace.update(names)
-        self._results.clear()
-        self._results.update(results)
+        for table, content in zip(self._tables(), before, strict=False):
+            table.clear()
+            table.update(content)
+
+    def _tables(self) -> list[dict[Any, Any]]:
+        return [self._namespace, self._results, pyplot.managers()]
 
 
 def _is_typed(name: str, hidden: Collection[str]) -> bool:
@@ -97,9 +104,18 @@ def _is_typed(name: str, hidden: Collection[str]) -> bool:
     return name not in hidden and name not in _OF_A_MODULE and not is_of_compiled_code(name)
 
 
+def is_variable(name: str) -> bool:
+    """Say whether a root's name is one that a cell can write, and no result's and no figure's."""
+    return "[" not in name
+
+
 def meant(names: Iterable[str], known: Iterable[str]) -> set[str]:
-    """Return the names with those of the ``known`` results, where a cell may get at these."""
-    found = set(names)
+    """Return the names with those of the ``known`` results, where a cell may get at these.
+
+    Any code may get at pyplot's figures.
+    """
+    known = list(known)
+    found = {*names, *filter(pyplot.FIGURE.fullmatch, known)}
     if any(map(_LEADS_TO_RESULTS.fullmatch, found)):
         found |= {name for name in known if _RESULT.fullmatch(name)}
     return found

@@ -10,7 +10,7 @@ import pytest
 from gpulease.errors import GPULeaseError
 from gpulease.transfer.api import Place
 from tests.transfer.companion_main import run
-from tests.transfer.pair import Pair
+from tests.transfer.pair import Pair, close_figures
 
 #: Everything counts as large, so that only what a cell needs travels.
 BY_NEED = {"small_bytes": -1}
@@ -95,6 +95,7 @@ def same_as_plain(kind, eager, lazy):
 def empty(pair):
     """Delete every name of the notebook; begin anew where something cannot be reached."""
     try:
+        close_figures()
         pair.home("for _n in [n for n in globals() if not n.startswith('__')]: del globals()[_n]")
         clean = not pair.side.away_names() and not any(
             row.place is Place.LOST for row in pair.side.status()

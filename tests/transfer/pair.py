@@ -48,6 +48,12 @@ def home_thread():
         worker.join()
 
 
+def close_figures():
+    """Have pyplot hold none: what a notebook leaves open is the next one's, too."""
+    if (pyplot := sys.modules.get("matplotlib.pyplot")) is not None:
+        pyplot.close("all")
+
+
 class CellError(AssertionError):
     """A cell on the GPU raised; the text is its traceback."""
 
@@ -139,6 +145,7 @@ class Pair:
         self.attach()
 
     def close(self):
+        close_figures()
         self.side.disconnect(died=False)
         if self.companion is not None:
             self.companion.close()

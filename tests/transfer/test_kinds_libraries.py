@@ -85,7 +85,7 @@ KINDS = {
     "function that fills a list of its own globals": Kind("def m():\n    s = {'k': []}\n    exec('def f(v): k.append(v)', s)\n    return s['f']\nx = m()", "x(1)", "x.__globals__['k']"),
     "raises in reduce": Kind("class C:\n    def __reduce__(self): raise RuntimeError('not me')\nx = C(); x.n = 1", "x.n += 1", "x.n"),
     "a reduction that does not load": Kind("class C:\n    def __init__(self, a): self.a = a\n    def __reduce__(self): return (C, ())\nx = C(1)", "x.a += 1", "x.a"),
-    "nested deeply": Kind("x = end = [0]\nfor _ in range(60_000): x = [x]", "end[0] += 1", "end"),
+    "nested deeply": Kind("x = end = [0]\nfor _ in range(6_000): x = [x]", "end[0] += 1", "end"),
 }  # fmt: skip
 
 #: How x is made, and the word that the refusal must hold.

@@ -3,7 +3,6 @@
 import pytest
 
 from gpulease.errors import GPULeaseError
-from tests.helpers import wait_for
 from tests.transfer.pair import home_thread
 
 #: ``__reduce__`` draws a number, so that no two pickles are equal.
@@ -14,21 +13,6 @@ DRAWING = (
     "    def __getstate__(self): return {'parts': self.parts, 'mark': str(uuid.uuid4())}\n"
     "odd = Odd()"
 )
-
-
-def test_a_figure_made_away_is_used_at_home_and_away(new_pair):
-    # How soon it comes is the machine's doing; what it is at home is not.
-    pair = new_pair()
-    pair.attach()
-    pair.home("import matplotlib; matplotlib.use('agg'); import matplotlib.pyplot as plt")
-    pair.gpu("fig, ax = plt.subplots(); ax.plot([1, 2, 3])")
-    wait_for(lambda: (pair.side.commit_pending(), "ax" in pair.ns)[1])
-    pair.home("ax")
-    assert "ax" not in pair.last.moved
-    pair.home("ax.plot([3, 4])")
-    pair.gpu("assert len(ax.lines) == 2")
-    assert not pair.after.notes
-    pair.home("assert fig.axes[0] is ax and len(ax.lines) == 2; plt.close(fig)")
 
 
 def test_what_pickles_anew_each_time_is_not_in_conflict(pair):

@@ -120,41 +120,6 @@ def test_it_is_as_in_one_process(name):
     assert played(NOTEBOOKS[name], sides) == played(NOTEBOOKS[name], [plain])
 
 
-def test_a_figure_keeps_what_follows_its_parts(sides):
-    pytest.importorskip("matplotlib")
-    home, away = sides
-    run(home, "import matplotlib; matplotlib.use('agg')\nimport matplotlib.pyplot as plt")
-    run(home, "fig, ax = plt.subplots(); im = ax.imshow([[1, 2], [3, 4]]); bar = fig.colorbar(im)")
-    run(
-        home,
-        "seen = []\ndef clicked(_): seen.append(1)\nax.callbacks.connect('xlim_changed', clicked)",
-    )
-    parcel = move(home, away)
-    assert not any(map(is_kept, parcel.pins))
-    assert not parcel.away
-    assert away.changed() == []
-    run(away, "ax.set_xlim(0, 9); im.set_clim(0, 9); assert seen == [1] and bar.vmax == 9")
-    move(away, home)
-    run(home, "ax.set_xlim(0, 3); im.set_clim(0, 5); assert seen == [1, 1] and bar.vmax == 5")
-    run(home, "fig.canvas.draw(); assert plt.figure(fig.number) is fig; plt.close(fig)")
-
-
-def test_one_figure_that_changes_is_the_one_that_travels(sides):
-    pytest.importorskip("matplotlib")
-    home, away = sides
-    run(home, "import matplotlib; matplotlib.use('agg')\nimport matplotlib.pyplot as plt")
-    run(
-        home, "from matplotlib.animation import FuncAnimation\none, a = plt.subplots(); a.plot([1])"
-    )
-    run(home, "two, b = plt.subplots(); line, = b.plot([1]); three, c = plt.subplots()")
-    run(home, "film = FuncAnimation(three, lambda n: [], frames=2); plt.close('all')")
-    assert not any(map(is_kept, move(home, away).pins))
-    run(away, "b.set_title('new')")
-    assert away.changed() == [frozenset({"n:two", "n:b", "n:line"})]
-    move(away, home)
-    run(home, "assert b.get_title() == 'new' and two.axes[0] is b and b.lines[0] is line")
-
-
 def test_a_forest_travels_and_memory_of_a_tree_does_not(sides):
     pytest.importorskip("sklearn")
     home, away = sides

@@ -1,0 +1,75 @@
+"""The figures that pyplot holds, by their numbers: roots, as variables are.
+
+``plt.plot`` in one cell and ``plt.title`` in the next one are about the same figure, whichever side
+each cell runs on.  Where IPython shows figures under their cell and closes them there are none.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Collection
+from contextlib import suppress
+from typing import Any
+
+#: How a root of these is named; what a person calls figure 1 is ``plt.figure(1)``.
+FIGURE = re.compile(r"Figure\[(\d+)\]")
+
+
+def figures() -> dict[str, Any]:
+    """Return the figures by name, the current one last."""
+    return {f"Figure[{number}]": found.canvas.figure for number, found in managers().items()}
+
+
+def managers() -> dict[int, Any]:
+    """Return what pyplot has for each figure's number (``Gcf.figs``, which matplotlib documents).
+
+    Without pyplot, or where it is too old to say what shows a figure (before 3.9), it is empty and
+    thrown away.
+    """
+    if "matplotlib.pyplot" not in sys.modules or _registry() is None:
+        return {}
+    found: dict[int, Any] = sys.modules["matplotlib._pylab_helpers"].Gcf.figs
+    return found
+
+
+def _registry() -> Any:
+    return getattr(sys.modules.get("matplotlib.backends"), "backend_registry", None)
+
+
+def adopt(name: str, figure: Any) -> None:
+    """Have pyplot hold a figure under its number, in place of the one that it holds there."""
+    number, held = int(name[len("Figure[") : -1]), managers()
+    if number in held and held[number].canvas.figure is figure:
+        return
+    import matplotlib.pyplot  # the side that made the figure has it, this one may not
+    from matplotlib import _pylab_helpers as helpers
+
+    backend = _registry().load_backend_module(matplotlib.get_backend())
+    close(name)
+    # As a figure's own pickle does, but for the number and but for IPython's backend, whose way for
+    # figures that exist would show this one again.
+    hold: Any = getattr(helpers.Gcf, "_set_new_active_manager", helpers.Gcf.set_active)
+    hold(backend.FigureCanvas.new_manager(figure, number))
+
+
+def close(name: str) -> None:
+    """Have pyplot let go of a figure, which stays what it is."""
+    manager = managers().pop(int(name[len("Figure[") : -1]), None)
+    if manager is not None:
+        with suppress(Exception):  # a window that is gone already
+            manager.destroy()
+
+
+def sort(names: Collection[str]) -> None:
+    """Make the last of these figures pyplot's current one."""
+    held = managers()
+    wanted = [int(found[1]) for name in names if (found := FIGURE.fullmatch(name))]
+    for number in [each for each in wanted if each in held]:
+        held[number] = held.pop(number)
+
+
+def reduce_figure(figure: Any) -> Any:
+    """Reduce a figure without its wish to be held by pyplot again, under a new number."""
+    made, args, state, *rest = figure.__reduce_ex__(5)
+    return made, args, {k: v for k, v in state.items() if k != "_restore_to_pylab"}, *rest
