@@ -59,10 +59,9 @@ def held(component: Component, known: Counter[int]) -> list[Any]:
     # The component itself has each of them twice more, but no tuple that was packed as another.
     counts = {key: count - 2 for key, count in references(members, asked).items()}
     inner = _inner_references(component, members)
-    inner.update(known)
     unseen = [key for key in members if key not in component.members]
     counts |= references(members, unseen)
-    pending = [key for key, count in counts.items() if count > inner[key]]
+    pending = [key for key, count in counts.items() if count > inner[key] + known[key]]
     found: dict[int, Any] = {}
     while pending:
         key = pending.pop()

@@ -349,7 +349,9 @@ class Side:
             mine.update(
                 id(value) for oid in classes_of for value in vars(self._classes.get(oid)).values()
             )
-            out[component.roots] = [] if component.error else holders.held(component, known + mine)
+            known.update(mine)  # and out again: there may be thousands of components, and of names
+            out[component.roots] = [] if component.error else holders.held(component, known)
+            known.subtract(mine)
         return out
 
     def acknowledge(self, parcel: Parcel, *, surely: bool = True) -> None:
