@@ -241,7 +241,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         np = library("numpy")
         if np is not None and issubclass(kind, np.ndarray | np.generic):
             return False
-        return not leaves.may_be(kind) and takes_raw(kind)
+        return not leaves.may_be(kind) and kind_that_stays(kind) is None and takes_raw(kind)
 
     def _raw(self, obj: Any, kind: type) -> Any:
         if not travels_by_value(kind):

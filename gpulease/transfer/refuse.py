@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import contextvars
+import copyreg
 import ctypes
 import importlib.machinery
 import io
@@ -239,11 +240,21 @@ def kind_that_stays(kind: type) -> str | None:
 
 
 def _with_del(kind: type) -> str | None:
-    """Of what has a ``__del__`` there is one only: with a second one it would run twice."""
+    """Of what has a ``__del__`` there is one only: with a second one it would run twice.
+
+    A library's class that says how it is pickled has seen to that.
+    """
     for base in kind.__mro__:
         if "__del__" in vars(base):
-            return _DEL if base.__module__ == "__main__" or module_digest(base.__module__) else None
+            own = base.__module__ == "__main__" or module_digest(base.__module__)
+            return _DEL if own or _says_nothing_of_pickles(kind) else None
     return None
+
+
+def _says_nothing_of_pickles(kind: type) -> bool:
+    names = ("__reduce_ex__", "__reduce__", "__getstate__")
+    told = any(getattr(kind, name) is not getattr(object, name) for name in names)
+    return not told and kind not in copyreg.dispatch_table
 
 
 def _of_torch(kind: type) -> str | None:
