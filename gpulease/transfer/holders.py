@@ -11,8 +11,10 @@ import itertools
 import operator
 import sys
 import types
+import weakref
 from collections import Counter
 from collections.abc import Collection, Container, Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 from gpulease.sides.libraries import library
@@ -299,7 +301,7 @@ class Replaced:
         replaced, self._objects = self._objects, {}
         if not any(count > 0 for count in references(replaced).values()):
             return {}
-        gc.collect()  # what looks like a holder may be a circle that nobody has
+        _leave_out_dead(replaced)
         tables = [each for each in (ns.get("_oh"), *_of_ipython()) if is_a(each, dict)]
         own = [replaced, ns, *tables]
         results = [each for table in tables for each in dict.values(table)]
@@ -312,6 +314,17 @@ class Replaced:
         counts = references(replaced).items()
         held = [pin for pin, count in counts if count > known[id(replaced[pin])]]
         return {self._names[pin]: _holder(replaced[pin], own) for pin in held if self._names[pin]}
+
+
+def _leave_out_dead(objects: dict[str, Any]) -> None:
+    """Take out what only a circle holds that nobody has, as a figure's canvas holds the figure."""
+    alive = {}
+    for pin in list(objects):
+        with suppress(TypeError):  # lists and dictionaries know no weak references
+            alive[pin] = weakref.ref(objects[pin])
+            del objects[pin]
+    gc.collect()
+    objects |= {pin: obj for pin, ref in alive.items() if (obj := ref()) is not None}
 
 
 def _of_ipython() -> list[Any]:

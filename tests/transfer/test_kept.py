@@ -111,3 +111,13 @@ def test_what_is_updated_in_place_is_not_named(pair):
     pair.gpu("x.append(2)")
     assert kept(pair) == []
     assert holder[0] == [1, 2]
+
+
+def test_a_figure_that_only_its_own_canvas_holds_is_not_named(pair):
+    pair.home(FIGURE[0])
+    holder = [pair.ns["x"]]
+    pair.gpu("x = Figure()")
+    holder.clear()
+    pair.home(FRAME[0])
+    pair.gpu(FRAME[1])
+    assert kept(pair) == []
