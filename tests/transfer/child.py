@@ -16,7 +16,9 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["tests.transfer.companion_main", "numpy"])
+#: What a companion that stood ready has imported ahead, as the product's own does.
+AHEAD = ["matplotlib.pyplot", "pandas", "PIL.Image", "sklearn.ensemble", "sklearn.pipeline"]
+CONTEXT.set_forkserver_preload(["tests.transfer.companion_main", "numpy", *AHEAD])
 
 
 class Talk:

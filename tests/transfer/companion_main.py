@@ -39,6 +39,7 @@ def main(space, talk):
                     raised.add_note(sentence)
                 error = traceback.format_exc()
             nothing_new = away.cell_ended(order["count"], value)
+            del value  # else this holds the result of the last cell
             names = sorted(set(space) - hidden)
             talk.tell({"error": error, "names": names, "nothing_new": nothing_new})
         elif order["op"] == "fault":

@@ -1,6 +1,6 @@
 import pytest
 
-from tests.transfer.kinds import BY_NEED, open_pair
+from tests.transfer.kinds import BY_NEED, lend, open_pair
 from tests.transfer.pair import Pair
 
 
@@ -32,11 +32,18 @@ def new_halves(monkeypatch):
         pair.close()
 
 
+@pytest.fixture(scope="module")
+def lent():
+    """The pair that tests of a file lend to each other."""
+    with open_pair() as pair:
+        yield pair
+
+
 @pytest.fixture
-def pair(new_pair):
-    made = new_pair()
-    made.attach()
-    return made
+def pair(lent):
+    """A pair with an empty namespace."""
+    with lend(lent) as pair:
+        yield pair
 
 
 @pytest.fixture(scope="module")

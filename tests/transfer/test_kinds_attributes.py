@@ -32,4 +32,4 @@ KINDS = {
 
 @pytest.mark.parametrize("kind", marked(KINDS, ()))
 def test_it_is_what_a_plain_kernel_has(kind, eager, lazy):
-    same_as_plain(KINDS[kind], eager, lazy)
+    same_as_plain(KINDS, kind, eager, lazy)

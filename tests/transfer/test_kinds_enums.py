@@ -64,4 +64,4 @@ KINDS = {
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_enumeration_made_at_home_and_away(kind, eager, lazy):
-    same_as_plain(KINDS[kind], eager, lazy)
+    same_as_plain(KINDS, kind, eager, lazy)

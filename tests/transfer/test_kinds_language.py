@@ -191,4 +191,4 @@ OPEN: tuple[str, ...] = ()
 
 @pytest.mark.parametrize("kind", marked(KINDS, OPEN))
 def test_a_kind_made_at_home_and_away(kind, eager, lazy):
-    same_as_plain(KINDS[kind], eager, lazy)
+    same_as_plain(KINDS, kind, eager, lazy)

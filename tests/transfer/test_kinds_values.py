@@ -44,7 +44,7 @@ KINDS = {
 
 @pytest.mark.parametrize("kind", marked(KINDS, ()))
 def test_it_is_what_a_plain_kernel_has(kind, eager, lazy):
-    same_as_plain(KINDS[kind], eager, lazy)
+    same_as_plain(KINDS, kind, eager, lazy)
 
 
 def test_so_is_one_of_a_class_of_a_module_of_the_persons_own(eager, monkeypatch, tmp_path):

@@ -79,9 +79,9 @@ def test_random_state_goes_on(pair):
 
 def test_the_result_of_a_cell(pair):
     pair.gpu("[1, 2, 3]")
-    assert pair.side.result(1) == [1, 2, 3]
+    assert pair.side.result(pair.count) == [1, 2, 3]
     pair.gpu("x = {'a': 1}\nx")
-    assert pair.side.result(2) is pair.ns["x"]
+    assert pair.side.result(pair.count) is pair.ns["x"]
 
 
 def test_killed_companion_loses_only_what_was_not_home(pair):
