@@ -299,21 +299,30 @@ class Replaced:
         IPython's last results do not count: they are what a cell showed then.
         """
         replaced, self._objects = self._objects, {}
-        if not any(count > 0 for count in references(replaced).values()):
-            return {}
-        _leave_out_dead(replaced)
+        names, self._names = self._names, {}
         tables = [each for each in (ns.get("_oh"), *_of_ipython()) if is_a(each, dict)]
+        held = _held_beside(replaced, ns, tables)
+        if held:
+            _leave_out_dead(replaced)
+            held = _held_beside(replaced, ns, tables)
         own = [replaced, ns, *tables]
-        results = [each for table in tables for each in dict.values(table)]
-        known = Counter(map(id, (*ns.values(), *results)))
-        known.update(map(id, _within(results)))
-        inner = gc.get_referents(*replaced.values())
-        inner += gc.get_referents(*(each for each in inner if type(each) in (dict, list, tuple)))
-        known.update(map(id, inner))
-        del inner, results
-        counts = references(replaced).items()
-        held = [pin for pin, count in counts if count > known[id(replaced[pin])]]
-        return {self._names[pin]: _holder(replaced[pin], own) for pin in held if self._names[pin]}
+        return {names[pin]: _holder(replaced[pin], own) for pin in held if names[pin]}
+
+
+def _held_beside(replaced: dict[str, Any], ns: dict[str, Any],
+                 tables: list[dict[Any, Any]]) -> list[str]:  # fmt: skip
+    """Return the pins of what is held by more than the namespace, IPython's tables and itself."""
+    if not any(count > 0 for count in references(replaced).values()):
+        return []
+    results = [each for table in tables for each in dict.values(table)]
+    known = Counter(map(id, (*ns.values(), *results)))
+    known.update(map(id, _within(results)))
+    inner = gc.get_referents(*replaced.values())
+    inner += gc.get_referents(*(each for each in inner if type(each) in (dict, list, tuple)))
+    known.update(map(id, inner))
+    del inner, results
+    counts = references(replaced).items()
+    return [pin for pin, count in counts if count > known[id(replaced[pin])]]
 
 
 def _leave_out_dead(objects: dict[str, Any]) -> None:
