@@ -41,7 +41,7 @@ from . import (
 )
 from . import stayed as stayed_kind
 from .memory import InFrame, Memory, Whole, reduce_array, reduce_in_frame, reduce_row, reduce_whole
-from .refuse import Limit, RefusedError, kind_that_stays, refused_kind
+from .refuse import Limit, RefusedError, kind_that_stays, refused_by_type, refused_itself
 from .tables import Counterparts
 
 _LOCKS = {type(threading.Lock()): "Lock", type(threading.RLock()): "RLock"}
@@ -189,6 +189,8 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         #: How objects of a class are reduced, None where no table says it.
         self.kinds: dict[type, ways.Reduce | None] = dict(KINDS)
         self.raw: dict[type, bool] = {}
+        #: Why objects of a class are not packed, None where they are.
+        self.refused: dict[type, str | None] = {}
         #: Ids of dictionaries that belong to an object for good -> that object.
         self.kept_spaces: dict[int, Any] = {}
         #: Those that are known to have another name, too.
@@ -390,7 +392,9 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             return rebuild.free_lock, (_LOCKS[kind],)
         if leaves.leaf_kind(obj) is not None:
             return self.stays(obj)
-        if (words := refused_kind(obj) or kind_that_stays(kind)) is not None:
+        if kind not in self.refused:
+            self.refused[kind] = refused_by_type(kind) or kind_that_stays(kind)
+        if (words := refused_itself(obj) or self.refused[kind]) is not None:
             raise RefusedError(words, obj)
         if isinstance(obj, caches.LRU_CACHE) and (
             travels_by_value(obj) or own.is_own(obj.__wrapped__.__module__)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
+import types
 from collections.abc import Collection
 from contextlib import suppress
 from typing import Any
@@ -35,6 +36,23 @@ def managers() -> dict[int, Any]:
 
 def _registry() -> Any:
     return getattr(sys.modules.get("matplotlib.backends"), "backend_registry", None)
+
+
+def may_draw(objects: Collection[Any]) -> bool:
+    """Say whether something among these may know how to draw on the current figure.
+
+    What the notebook's own functions read by name is looked for elsewhere.
+    """
+    return any(_package(obj) not in _NEVER_DRAW for obj in objects)
+
+
+def _package(obj: Any) -> str:
+    named = obj if isinstance(obj, types.FunctionType | type) else type(obj)
+    of = obj.__name__ if isinstance(obj, types.ModuleType) else named.__module__
+    return str(of).partition(".")[0]
+
+
+_NEVER_DRAW = frozenset({*sys.stdlib_module_names, "__main__", "numpy", "torch"})
 
 
 def adopt(name: str, figure: Any) -> None:

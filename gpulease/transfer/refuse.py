@@ -205,8 +205,8 @@ def is_running_shell(obj: Any) -> bool:
     return ipython is not None and obj is not None and ipython.get_ipython() is obj
 
 
-def refused_kind(obj: Any) -> str | None:  # noqa: PLR0911 - one line a kind
-    """Return in words why ``obj`` itself never moves, or None."""
+def refused_itself(obj: Any) -> str | None:  # noqa: PLR0911 - one line a kind
+    """Return in words why ``obj`` never moves, where that is not its type's doing, or None."""
     if type(obj) in (io.StringIO, io.BytesIO):
         return None
     if is_dead(obj):
@@ -220,10 +220,19 @@ def refused_kind(obj: Any) -> str | None:  # noqa: PLR0911 - one line a kind
         return "a writable memmap"
     if isinstance(obj, _CTYPES) and (found := _ctypes_kind(obj)) is not None:
         return found
-    kind = type(obj)
-    if kind is types.ModuleType:
-        return _EXTENSION if _is_loaded_from_a_path(obj) else None
+    if type(obj) is types.ModuleType and _is_loaded_from_a_path(obj):
+        return _EXTENSION
+    return None
+
+
+def refused_by_type(kind: type) -> str | None:
+    """Return in words why no object of this type is packed, or None."""
     return _of_torch(kind) or live_kind(kind) or _listed(kind, _HANDLES)
+
+
+def refused_kind(obj: Any) -> str | None:
+    """Return in words why ``obj`` itself never moves, or None."""
+    return refused_itself(obj) or refused_by_type(type(obj))
 
 
 def kind_of_all(kind: type) -> str | None:
@@ -231,7 +240,7 @@ def kind_of_all(kind: type) -> str | None:
     for kinds, words in _KINDS:
         if issubclass(kind, kinds):
             return words
-    return _of_torch(kind) or live_kind(kind) or _listed(kind, _HANDLES)
+    return refused_by_type(kind)
 
 
 def kind_that_stays(kind: type) -> str | None:

@@ -93,7 +93,8 @@ def _put_shell(oid: str, bound: Counterparts, met: Met, out: dict[str, bytes]) -
     out[oid] = file.getvalue()
 
 
-#: A component that is not larger is looked at always.  Counted, never timed.
+#: A component that is not larger is looked at always.  Counted, never timed.  What its class or
+#: we say how to pack (a figure's parts, an estimator's) takes ten times as long, and counts so.
 OBJECTS = 10_000
 BYTES = 16 << 20
 
@@ -120,7 +121,8 @@ def can_rest(component: Component, held: Collection[object]) -> bool:
     """Say whether names alone lead to a component, which is large."""
     if component.error is not None or held or any(root[0] != "n" for root in component.roots):
         return False
-    return len(component.objects) > OBJECTS or component.nbytes > BYTES
+    objects = OBJECTS if component.is_plain() else OBJECTS // 10
+    return len(component.objects) > objects or component.nbytes > BYTES
 
 
 def rest(component: Component) -> Resting:

@@ -12,7 +12,7 @@ from gpulease.sides.hushed import hushed
 from gpulease.sides.looks import name_of_type
 from gpulease.sides.undisturbed import undisturbed
 
-from . import commit, holders, leaves, loader, own, pieces, sending, state, stayed
+from . import commit, holders, leaves, loader, own, pieces, pyplot, sending, state, stayed
 from .api import Absent, PackedComponent, Parcel, Receiver, Sealed
 from .holders import Replaced, is_kept, name_and_mark, unsent
 from .loader import Staged
@@ -206,10 +206,16 @@ class Side:
         components = survey.components
         if any(each.error is not None for each in components):
             return self._resting.keys()
-        roots = ["n:" + name for name in meant(reached, self.names())]
+        names = meant(reached, self.names())
+        figures = {name for name in names if pyplot.FIGURE.fullmatch(name)}
+        roots = ["n:" + name for name in names - figures]
         # What something outside holds may have been called or changed through that.
         roots += [root for each in components if held[each.roots] for root in each.roots]
-        return sending.closure(components, roots)
+        found = sending.closure(components, roots)
+        reached_ones = [each for each in components if each.roots in found]
+        if any(each.rests or pyplot.may_draw(each.objects) for each in reached_ones):
+            found |= sending.closure(components, ["n:" + name for name in figures])
+        return found
 
     def _pack(self, needed: Collection[str] | None, hand_over: bool, small: int,
               reached: Collection[str], receiver: Receiver | None) -> Parcel:  # fmt: skip

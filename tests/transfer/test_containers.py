@@ -29,7 +29,7 @@ MAKE = {
 
 
 @pytest.mark.parametrize("kind", MAKE)
-@settings(max_examples=20)
+@settings(max_examples=8)
 @given(data=st.data())
 def test_holders_see_what_a_plain_interpreter_shows(eager, kind, data):
     make, *changes = MAKE[kind]

@@ -24,6 +24,6 @@ def test_a_linked_list_travels_both_ways(pair):
 
 
 def test_containers_in_containers(pair):
-    pair.home("deep = []\nfor _ in range(60_000): deep = [deep]")
+    pair.home("deep = []\nfor _ in range(20_000): deep = [deep]")
     pair.gpu("n, at = 0, deep\nwhile at: n, at = n + 1, at[0]")
-    pair.home("assert n == 60_000")
+    pair.home("assert n == 20_000")

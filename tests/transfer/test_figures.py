@@ -84,3 +84,19 @@ def test_the_one_that_changes_is_the_one_that_travels(pair):
     pair.gpu("assert b.get_title() == 'new' and b.get_xlabel() == 'x' and b.lines[0] is line")
     assert {"two", "b", "line"} <= set(pair.last.moved)
     assert {"one", "a", "three", "c", "film"}.isdisjoint(pair.last.moved)
+
+
+def test_one_that_nobody_can_reach_is_not_looked_at_and_one_that_a_library_draws_on_is(pair):
+    pair.home(PLT + "import pandas as pd\nplt.subplots(2, 2); x = pd.Series([1, 2]); n = []")
+    for _ in range(2):
+        pair.gpu("n.append(1)")
+        pair.home("n.append(2)")
+    looked = []
+    keep = pair.side.side._survey
+    pair.side.side._survey = lambda **options: looked.append(keep(**options)) or looked[-1]
+    pair.gpu("n.append(3)")
+    assert [e.rests for each in looked for e in each.components if "n:Figure[1]" in e.roots] == [
+        True
+    ]
+    pair.home("x.plot()")
+    pair.gpu("assert len(plt.gca().lines) == 1")

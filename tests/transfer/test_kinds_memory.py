@@ -3,7 +3,7 @@
 
 import pytest
 
-from tests.transfer.kinds import plain, play
+from tests.transfer.kinds import in_turn, plain, play
 
 KINDS = {
     "what views name as their base": [
@@ -131,8 +131,7 @@ KINDS = {
 
 
 @pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")  # of np.matrix
-@pytest.mark.parametrize("name", KINDS)
-@pytest.mark.parametrize("beside_gpu", [False, True])
+@in_turn(name=KINDS, beside_gpu=[False, True])
 def test_memory_is_shared_as_in_one_process(name, beside_gpu, lazy):
     cells = KINDS[name]
     assert play(lazy, cells, beside_gpu=beside_gpu) == plain(cells)

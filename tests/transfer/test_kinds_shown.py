@@ -4,7 +4,7 @@
 import pytest
 
 from gpulease.errors import GPULeaseError
-from tests.transfer.kinds import plain, play
+from tests.transfer.kinds import in_turn, plain, play
 
 PANDAS = "import numpy as np, pandas as pd\n"
 NUMPY = "import numpy as np\n"
@@ -108,8 +108,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("name", KINDS)
-@pytest.mark.parametrize("beside_gpu", [False, True])
+@in_turn(name=KINDS, beside_gpu=[False, True])
 def test_memory_that_an_object_shows_is_shared(name, beside_gpu, lazy):
     assert play(lazy, KINDS[name], beside_gpu=beside_gpu) == plain(KINDS[name])
 

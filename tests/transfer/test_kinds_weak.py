@@ -4,7 +4,7 @@
 import pytest
 
 from gpulease.errors import GPULeaseError
-from tests.transfer.kinds import plain, play
+from tests.transfer.kinds import in_turn, plain, play
 
 KINDS = {
     "references, sets and dictionaries": [
@@ -64,8 +64,7 @@ KINDS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", KINDS)
-@pytest.mark.parametrize("beside_gpu", [False, True])
+@in_turn(name=KINDS, beside_gpu=[False, True])
 def test_weak_objects_are_as_in_one_process(name, beside_gpu, lazy):
     assert play(lazy, KINDS[name], beside_gpu=beside_gpu) == plain(KINDS[name])
 

@@ -3,7 +3,7 @@
 import pytest
 
 from gpulease.errors import GPULeaseError
-from tests.transfer.kinds import BY_NEED, open_pair, plain, play
+from tests.transfer.kinds import BY_NEED, in_turn, open_pair, plain, play
 from tests.transfer.pair import CellError
 
 
@@ -154,8 +154,7 @@ LEAVES = {
 CLOSE = "\nleaf = {}\nif hasattr(leaf, 'close'): leaf.close()\ndel leaf, x"
 
 
-@pytest.mark.parametrize("leaf", LEAVES)
-@pytest.mark.parametrize("holder", ["list", "slots", "closure"])
+@in_turn(leaf=LEAVES, holder=["list", "slots", "closure"])
 def test_every_kind_in_both_directions(shared, leaf, holder):
     both_ways(shared, LEAVES[leaf], HOLDERS[holder])
 
@@ -351,8 +350,7 @@ ITERATORS = {
 }
 
 
-@pytest.mark.parametrize("side", ["home", "gpu"])
-@pytest.mark.parametrize("kind", ITERATORS)
+@in_turn(side=["home", "gpu"], kind=ITERATORS)
 def test_an_iterator_over_a_generator_says_so_when_half_of_it_is_used(shared, kind, side):
     begin(shared, "import itertools")
     here, there = (shared.home, shared.gpu)[:: 1 if side == "home" else -1]

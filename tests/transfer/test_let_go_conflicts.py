@@ -3,6 +3,7 @@
 import pytest
 
 from gpulease.errors import GPULeaseError
+from tests.transfer.kinds import in_turn
 from tests.transfer.pair import home_thread
 
 
@@ -30,8 +31,7 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize("keep", ["home", "gpu"])
-@pytest.mark.parametrize("case", CHANGES)
+@in_turn(keep=["home", "gpu"], case=CHANGES)
 def test_both_wrote(pair, meanwhile, case, keep):
     change, theirs = CHANGES[case]
     pair.home("c = [[1]]; d = [5]")

@@ -3,7 +3,7 @@
 import pytest
 
 from gpulease.errors import GPULeaseError
-from tests.transfer.kinds import BY_NEED, open_pair, play
+from tests.transfer.kinds import BY_NEED, in_turn, open_pair, play
 from tests.transfer.pair import CellError, home_thread
 
 KINDS = {
@@ -47,8 +47,7 @@ def begin(pair, cell):
     play(pair, ["import threading; seen = 0\n" + cell], beside_gpu=False)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("side", ["home", "gpu"])
+@in_turn(kind=KINDS, side=["home", "gpu"])
 def test_a_function_with_a_global_lock(either, kind, side):
     begin(either, "n = [0]")
     here, there = (either.home, either.gpu)[:: 1 if side == "home" else -1]
@@ -79,8 +78,7 @@ def test_it_does_not_look_changed(shared):
     assert shared.last.moved == (), shared.last
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("at", ["lock", "box[0]", "use()"])
+@in_turn(kind=KINDS, at=["lock", "box[0]", "use()"])
 def test_one_that_was_taken_later_is_refused_by_name(either, kind, at):
     cell = f"lock = {KINDS[kind]}; box = [lock]\ndef use(own=lock): return own\nn = 1"
     begin(either, cell)

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 import pytest
 
 from gpulease.errors import GPULeaseError
+from tests.transfer.kinds import in_turn
 from tests.transfer.pair import CellError
 
 #: How such a value is made, as ``odd``; and an expression that works where it is.
@@ -74,8 +75,7 @@ def named_where_it_cannot(*names):
             raise
 
 
-@pytest.mark.parametrize("held", HELD)
-@pytest.mark.parametrize("kind", ODD)
+@in_turn(held=HELD, kind=ODD)
 def test_what_cannot_be_looked_at_stays_by_name(pair, kind, held):
     source, works = ODD[kind]
     pair.home(f"{BOX}{source}\nholder = {HELD[held]}\nother = Box([1])")

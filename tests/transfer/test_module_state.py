@@ -5,6 +5,8 @@ import sys
 
 import pytest
 
+from tests.transfer.kinds import in_turn
+
 FILE = """\
 rate = 0.1
 seen = []
@@ -77,9 +79,7 @@ DATA = {
 }
 
 
-@pytest.mark.parametrize("first", ["home", "gpu"])
-@pytest.mark.parametrize("new_lease", [False, True], ids=["", "new lease"])
-@pytest.mark.parametrize("call", ["draw()", "fresh()"])
+@in_turn(first=["home", "gpu"], new_lease=[False, True], call=["draw()", "fresh()"])
 def test_generators_and_counters_of_a_module_go_on(lib, new_pair, first, new_lease, call):
     sequence = {}
     exec(FILE, sequence)
@@ -136,8 +136,7 @@ def test_what_functions_of_a_module_change_in_a_variable_holds_on_the_other_side
     assert pair.ns["saw"] == [(n, 2 + 2 * n, 0, n, 1 + n) for n in (1, 2, 3, 4)]
 
 
-@pytest.mark.parametrize("first", ["home", "gpu"])
-@pytest.mark.parametrize("name", DATA)
+@in_turn(first=["home", "gpu"], name=DATA)
 def test_plain_data_of_an_own_module_travels(lib, new_pair, name, first):
     change, shows = DATA[name]
     pair = new_pair()
@@ -192,10 +191,7 @@ ANEW = {
 ANEW_DATA = "ownlib.Counter.made, ownlib.cfg.speed, ownlib.seen, ownlib.rate, ownlib.cfg.names"
 
 
-@pytest.mark.parametrize("how", ANEW)
-@pytest.mark.parametrize("known", [False, True], ids=["", "imported there"])
-@pytest.mark.parametrize("new_lease", [False, True], ids=["", "new lease"])
-@pytest.mark.parametrize("first", ["home", "gpu"])
+@in_turn(how=ANEW, known=[False, True], new_lease=[False, True], first=["home", "gpu"])
 def test_data_of_a_module_that_is_loaded_anew_travels(lib, new_pair, first, new_lease, known, how):
     pair = new_pair()
     pair.attach()
@@ -233,9 +229,7 @@ SHARED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("known", [False, True], ids=["", "imported there"])
-@pytest.mark.parametrize("first", ["home", "gpu"])
-@pytest.mark.parametrize("name", SHARED)
+@in_turn(known=[False, True], first=["home", "gpu"], name=SHARED)
 def test_what_a_variable_shares_with_a_module_is_one_object(lib, new_pair, name, first, known):
     made, change, shows = SHARED[name]
     pair = new_pair()

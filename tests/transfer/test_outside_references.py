@@ -5,6 +5,7 @@ import sys
 import pytest
 
 from gpulease.errors import GPULeaseError
+from tests.transfer.kinds import in_turn
 
 CASES = {
     "list": ("x = [1, [2]]", "x.append(3)", lambda v: v == [1, [2], 3]),
@@ -364,8 +365,7 @@ LATE = {
 }
 
 
-@pytest.mark.parametrize("case", LATE)
-@pytest.mark.parametrize("first", ["gpu", "home"])
+@in_turn(case=LATE, first=["gpu", "home"])
 def test_a_holder_that_comes_when_both_sides_have_it(pair, case, first):
     """On either side: the other one has to know which part it is before it changes that."""
     make, part, change, result = LATE[case]

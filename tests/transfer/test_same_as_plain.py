@@ -66,7 +66,7 @@ def compare(pair, program, expected):
 
 NIGHTLY = os.environ.get("GPULEASE_NIGHTLY") == "1"
 #: Programs for each of the three tests.
-PROGRAMS = 700 if NIGHTLY else 67
+PROGRAMS = 700 if NIGHTLY else 30
 # A limit that strikes within an example would be shrunk like a failure.
 pytestmark = (
     [pytest.mark.nightly, pytest.mark.timeout(7200)] if NIGHTLY else pytest.mark.timeout(900)

@@ -9,7 +9,7 @@ import pytest
 
 from gpulease.sides.state.known_settings import SETTINGS as KNOWN
 from gpulease.sides.state.settings import Settings
-from tests.transfer.kinds import empty
+from tests.transfer.kinds import empty, in_turn
 from tests.transfer.pair import CellError
 
 #: What a cell sets, and an expression that shows it; the last is what undoes it.
@@ -84,8 +84,7 @@ def pair(eager, monkeypatch):
     return eager
 
 
-@pytest.mark.parametrize("name", SETTINGS)
-@pytest.mark.parametrize("first", ["home", "gpu"])
+@in_turn(name=SETTINGS, first=["home", "gpu"])
 def test_a_setting_holds_in_the_next_cell_wherever_it_runs(pair, name, first):
     change, look, undo = SETTINGS[name]
     imports = "import warnings, logging, decimal, sys, csv\nimport numpy as np, pandas as pd, matplotlib as mpl\n"

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from tests.transfer.kinds import BY_NEED
+from tests.transfer.kinds import BY_NEED, in_turn
 
 HEAD = "import math\n"
 #: Source, and what is read of it.
@@ -67,8 +67,7 @@ def either(new_pair, request):
     return made
 
 
-@pytest.mark.parametrize("first", ["home", "gpu"])
-@pytest.mark.parametrize("kind", KINDS)
+@in_turn(first=["home", "gpu"], kind=KINDS)
 def test_what_code_reads_while_a_value_is_loaded_is_there(either, kind, first):
     one, two = of(either, first)
     one(HEAD + KINDS[kind])

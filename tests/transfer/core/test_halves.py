@@ -8,6 +8,7 @@ import pytest
 from gpulease.errors import GPULeaseError
 from gpulease.transfer import sending, survey
 from gpulease.transfer.api import Place
+from tests.transfer.kinds import in_turn
 from tests.transfer.pair import CellError, Pair
 
 BY_NEED = {"small_bytes": -1}
@@ -72,8 +73,7 @@ ALTERNATIONS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("settings", [None, BY_NEED], ids=["small", "by need"])
-@pytest.mark.parametrize("cells", ALTERNATIONS.values(), ids=ALTERNATIONS)
+@in_turn(settings=[None, BY_NEED], cells=ALTERNATIONS.values())
 def test_cells_in_turn_give_what_one_process_gives(open_pair, cells, settings):
     plain = {"__builtins__": __builtins__, "__name__": "__main__"}
     for source in cells[:3]:

@@ -74,7 +74,7 @@ def drawn(monkeypatch):
 
 
 @settings(
-    max_examples=40,
+    max_examples=15,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(program=cells, tape=st.lists(st.integers(0, 139), max_size=60))

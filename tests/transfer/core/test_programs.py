@@ -12,7 +12,7 @@ from tests.transfer.programs import PRELUDE, cells
 from tests.transfer.test_same_as_plain import WATCHED, plain
 
 NIGHTLY = os.environ.get("GPULEASE_NIGHTLY") == "1"
-PROGRAMS = 2500 if NIGHTLY else 100
+PROGRAMS = 2500 if NIGHTLY else 40
 pytestmark = (
     [pytest.mark.nightly, pytest.mark.timeout(7200)] if NIGHTLY else pytest.mark.timeout(900)
 )
