@@ -86,17 +86,20 @@ def test_the_one_that_changes_is_the_one_that_travels(pair):
     assert {"one", "a", "three", "c", "film"}.isdisjoint(pair.last.moved)
 
 
-def test_one_that_nobody_can_reach_is_not_looked_at_and_one_that_a_library_draws_on_is(pair):
-    pair.home(PLT + "import pandas as pd\nplt.subplots(2, 2); x = pd.Series([1, 2]); n = []")
+def test_what_nobody_can_reach_is_not_looked_at_and_what_a_library_draws_on_is(pair, monkeypatch):
+    pair.home(PLT + "import pandas as pd\nplt.subplots(2, 2); n = []")
     for _ in range(2):
         pair.gpu("n.append(1)")
         pair.home("n.append(2)")
     looked = []
-    keep = pair.side.side._survey
-    pair.side.side._survey = lambda **options: looked.append(keep(**options)) or looked[-1]
-    pair.gpu("n.append(3)")
+    survey = pair.side.side._survey
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            pair.side.side, "_survey", lambda *a, **k: looked.append(survey(*a, **k)) or looked[-1]
+        )
+        pair.gpu("n.append(3)")
     assert [e.rests for each in looked for e in each.components if "n:Figure[1]" in e.roots] == [
         True
     ]
-    pair.home("x.plot()")
+    pair.home("pd.Series([1, 2]).plot()")
     pair.gpu("assert len(plt.gca().lines) == 1")
