@@ -1,14 +1,33 @@
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gpulease.policy import document
 from tests.service import kit
 from tests.store.conftest import cluster  # noqa: F401 - a fixture: a private PostgreSQL
+
+
+@pytest.fixture(autouse=True, scope="session")
+def policies_read_and_written_once() -> Iterator[None]:
+    """Read and write each policy once: nearly all services here start with the same."""
+    dump, written = document.dump, dict[str, str]()
+
+    def dumped(policy: document.PolicyDocument) -> str:
+        found = repr(policy)
+        if found not in written:
+            written[found] = dump(policy)
+        return written[found]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(document, "dump", dumped)
+        patch.setattr(document, "parse", cache(document.parse))
+        yield
 
 
 @pytest.fixture

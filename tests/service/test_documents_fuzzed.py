@@ -14,7 +14,7 @@ from gpulease.protocol.asks import AskBody
 from gpulease.service.schemas.reservation_bodies import ChangeBody, ReservationBody
 from tests.fuzzing import ODD
 from tests.helpers import wait_for_async
-from tests.service.kit import Site, running
+from tests.service.kit import Site, running, works_out_here
 from tests.service.test_reservations import DAY, LAB, POLICY, WEEK2
 
 #: Of the right form, and odd in what it means.
@@ -35,7 +35,8 @@ DERIVED = {
 
 
 @pytest.fixture
-async def site(hub, tmp_path):
+async def site(hub, tmp_path, monkeypatch):
+    works_out_here(monkeypatch)
     first = tmp_path / "policy.yaml"
     first.write_text(POLICY + "limits: {changes_per_minute: 1000000}\n")
     async with running(hub, tmp_path, gpus=3, first_policy_file=first) as found:

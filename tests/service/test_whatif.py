@@ -62,10 +62,10 @@ async def test_a_bad_text_is_refused_with_its_lines(site: Site) -> None:
     assert error.numbers["findings"]
 
 
-@pytest.mark.parametrize("days", [0, -1, 32, float("inf"), "week"])
-async def test_days_have_bounds(site: Site, days) -> None:
-    error = await refused(admin(site).call("POST", "whatif", {"text": "", "days": days}))
-    assert error.status in (400, 422)
+async def test_days_have_bounds(site: Site) -> None:
+    for days in [0, -1, 32, float("inf"), "week"]:
+        error = await refused(admin(site).call("POST", "whatif", {"text": "", "days": days}))
+        assert error.status in (400, 422)
 
 
 async def test_only_admins_may_ask(site: Site) -> None:
