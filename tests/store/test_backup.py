@@ -21,8 +21,8 @@ from gpulease.store import (
 )
 from gpulease.store.engine import make_engine
 from gpulease.store.models import Base
+from tests.helpers import postgresql_bin
 from tests.policy.build import NOW, request
-from tests.store.conftest import KINDS
 from tests.store.test_leases import new, refused
 from tests.store.test_retention import ended, watched
 
@@ -53,15 +53,15 @@ def filled(address: str) -> str:
     return address
 
 
-@pytest.fixture(params=KINDS)
-def other(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The address of another empty database of each kind."""
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/other.sqlite"
-    return request.getfixturevalue("cluster").database()
+@pytest.fixture
+def other(request: pytest.FixtureRequest, filled: str, tmp_path: Path) -> str:
+    """The address of an empty database, of the other kind where there are two."""
+    if filled.startswith("sqlite") and postgresql_bin() is not None:
+        return str(request.getfixturevalue("cluster").database())
+    return f"sqlite:///{tmp_path}/other.sqlite"
 
 
-def test_a_backup_comes_back_whole_in_either_kind(filled, other, tmp_path):
+def test_a_backup_comes_back_whole_in_the_other_kind(filled, other, tmp_path):
     before = content(filled)
     rows = backup(filled, tmp_path / "b")
     assert (tmp_path / "b").stat().st_mode & 0o777 == 0o600
@@ -124,10 +124,11 @@ def test_nothing_is_replaced_unasked(filled, tmp_path):
     assert content(filled) == before
 
 
-@pytest.mark.parametrize("spoil", ["cut", "rows", "end", "format", "table", "no gzip", "empty"])
-def test_a_spoiled_backup_changes_nothing(filled, tmp_path, spoil):
+def test_a_spoiled_backup_changes_nothing(filled, tmp_path):
     backup(filled, tmp_path / "b")
-    lines = gzip.decompress((tmp_path / "b").read_bytes()).decode().splitlines(keepends=True)
+    good = (tmp_path / "b").read_bytes()
+    lines = gzip.decompress(good).decode().splitlines(keepends=True)
+    before = content(filled)
     spoiled = {
         "rows": lines[:3] + lines[4:],
         "end": lines[:-1],
@@ -135,12 +136,12 @@ def test_a_spoiled_backup_changes_nothing(filled, tmp_path, spoil):
         "table": [lines[0], '["nonsense", {"a": 1}]\n', *lines[1:]],
         "empty": [],
     }
-    data = gzip.compress("".join(spoiled.get(spoil, lines)).encode())
-    data = {"cut": data[: len(data) // 2], "no gzip": b"a letter to my aunt"}.get(spoil, data)
-    (tmp_path / "b").write_bytes(data)
-    before = content(filled)
-    refused("bad_backup", restore, filled, tmp_path / "b", replace=True)
-    assert content(filled) == before
+    files = {how: gzip.compress("".join(each).encode()) for how, each in spoiled.items()}
+    files |= {"cut": good[: len(good) // 2], "no gzip": b"a letter to my aunt"}
+    for how, data in files.items():
+        (tmp_path / "b").write_bytes(data)
+        refused("bad_backup", restore, filled, tmp_path / "b", replace=True)
+        assert content(filled) == before, how
 
 
 def test_a_backup_of_a_newer_version_is_refused(address, tmp_path):

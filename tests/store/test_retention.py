@@ -35,14 +35,17 @@ def ended(name: str, at: datetime):
     )  # fmt: skip
 
 
-def watched(store: Store, lease: str, since: datetime, minutes: int) -> None:
+def watched(store: Store, leases: str | list[str], since: datetime, minutes: int) -> None:
+    leases = [leases] if isinstance(leases, str) else leases
     parts = [
         EvidenceMinute(
             lease, since + timedelta(minutes=n), busy=20, idle=39, unknown=1, peak=n / 60
         )
+        for lease in leases
         for n in range(minutes)
     ]
-    store.write(writing.add_evidence, [VerdictChange(lease, since, Verdict.BUSY)], parts)
+    changes = [VerdictChange(lease, since, Verdict.BUSY) for lease in leases]
+    store.write(writing.add_evidence, changes, parts)
 
 
 def sweep(store: Store, now: datetime = NOW, ages: Ages = AGES) -> int:
@@ -129,9 +132,8 @@ def test_a_version_of_the_policy_goes_400_days_after_the_next_came_into_force(st
 
 
 def test_a_batch_is_small(store):
-    for n in range(60):
-        store.save([new(request(n))], NOW)
-        watched(store, f"r{n}", NOW - 3 * DAY, 120)
+    store.save([new(request(n)) for n in range(60)], NOW)
+    watched(store, [f"r{n}" for n in range(60)], NOW - 3 * DAY, 120)
     most, before = 0, counts(store)["evidence_minutes"]
     while store.write(retention.sweep, NOW, AGES):
         left = counts(store)["evidence_minutes"]
@@ -229,11 +231,11 @@ def whole(plans: list[str]) -> list[str]:
     ]  # fmt: skip
 
 
-def test_a_year_of_history_is_bounded_and_no_query_reads_it_whole(file):
+def test_two_months_of_history_are_bounded_and_no_query_reads_it_whole(file):
     store = Store.open(f"sqlite:///{file}")
-    fill(store, NOW, leases=5, days=365, hours=8)
+    fill(store, NOW, leases=5, days=60, hours=8)
     before = counts(store)
-    assert before["leases"] == 5 * 365 * 3
+    assert before["leases"] == 5 * 60 * 3
     assert before["evidence_minutes"] > 5 * 60 * 24
     sweep(store)
     found = counts(store)
