@@ -26,6 +26,7 @@ from gpulease.policy.model import (
 )
 from gpulease.policy.planner import plan
 from gpulease.policy.reclaim import over_quota
+from tests.helpers import draws
 from tests.policy.build import NOW, OUTS, active, at, busy, policy, request, seen, snapshot
 from tests.policy.fairness.build import asks, holds, project, shared
 from tests.policy.reservations.build import window
@@ -159,6 +160,7 @@ def standing(taken):
     ]  # fmt: skip
 
 
+@settings(max_examples=draws(100))
 @given(taken=states, size=st.sampled_from([4, 7, 10]))
 def test_a_part_opens_no_whole_card_while_another_one_has_room(taken, size):
     step = planned([*standing(taken), wants(1, size)], tenths(len(taken))).get("r1")
@@ -173,6 +175,7 @@ def test_a_part_opens_no_whole_card_while_another_one_has_room(taken, size):
         assert room[int(card.removeprefix("GPU-"))] == min(fitting_here)
 
 
+@settings(max_examples=draws(100))
 @given(taken=states, asked=sizes, kinds=st.lists(st.booleans(), min_size=4, max_size=4))
 def test_whatever_is_asked_for_each_has_its_parts_of_one_card(taken, asked, kinds):
     """Also where the cards are not alike: a more versatile one that others use comes first."""
@@ -323,7 +326,7 @@ LASTING = replace(SHORT, hard_length=9999, busy_max=9999)
 SITE = replace(TWO, time_outs=LASTING, **offered(LASTING))
 
 
-@settings(max_examples=10)
+@settings(max_examples=draws(3))
 @given(drain=st.sampled_from(["done", "blocked", "silent"]), release=st.sampled_from([5, 30]))
 def test_a_whole_story_keeps_every_promise(drain, release):
     """70 % and 40% of one card: it shrinks for the other, and grows at its person's word."""

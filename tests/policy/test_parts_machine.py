@@ -136,6 +136,7 @@ MUTANTS = {
 }
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("rule_broken", MUTANTS)
 def test_a_mutant_of_a_rule_of_parts_is_found(rule_broken, monkeypatch):
     monkeypatch.setattr(*MUTANTS[rule_broken])

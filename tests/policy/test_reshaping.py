@@ -28,6 +28,7 @@ from gpulease.policy.model import (
 )
 from gpulease.policy.planner import plan
 from gpulease.policy.remaining_capacity import holds as kept_for
+from tests.helpers import draws
 from tests.policy.build import NOW, OUTS, active, at, busy, cards, policy, request, seen, snapshot
 from tests.policy.fairness.build import asks, holds, project, shared
 from tests.policy.reservations.build import window
@@ -194,7 +195,7 @@ SITE = replace(
 )
 
 
-@settings(max_examples=20)
+@settings(max_examples=draws(4))
 @given(
     least=st.integers(1, 2),
     drain=st.sampled_from(["done", "blocked", "silent"]),
