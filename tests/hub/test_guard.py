@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpulease.hub import gpu_names, guard, guard_list
+from tests.helpers import draws
 from tests.hub.pods import (
     ALLOW,
     BAD,
@@ -276,7 +277,7 @@ def mutants(draw):
 
 
 @given(mutants())
-@settings(max_examples=200)
+@settings(max_examples=draws(40))
 def test_a_manifest_of_any_shape_is_read_without_a_fault(pod):
     guard.inspect(pod, RULES)
     stripped, _found = guard.strip(pod)

@@ -20,7 +20,7 @@ from gpulease.errors import GPULeaseError
 from gpulease.mirror.entries import Kind
 from gpulease.mirror.rules import STAGING, Rules
 from gpulease.mirror.scan import Scanner
-from tests.helpers import is_root
+from tests.helpers import draws, is_root
 from tests.mirror.pair import Pair, pair, tree, write
 
 SEED = random.SystemRandom().randrange(2**32)
@@ -155,7 +155,7 @@ def act(root: Path, what: str, name: str, content: int) -> None:
         path.mkdir()
 
 
-@settings(max_examples=25)
+@settings(max_examples=draws(6))
 @given(st.lists(ACTS, min_size=1, max_size=4))
 def test_two_real_directories_end_equal_with_every_new_content(rounds):
     with tempfile.TemporaryDirectory() as directory, pair(Path(directory)) as two:
