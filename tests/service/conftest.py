@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from gpulease.policy import document
+from gpulease.providers.local import processes, provider
 from tests.service import kit
 from tests.store.conftest import cluster  # noqa: F401 - a fixture: a private PostgreSQL
 
@@ -27,6 +28,15 @@ def policies_read_and_written_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(document, "dump", dumped)
         patch.setattr(document, "parse", cache(document.parse))
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def no_process_is_a_leases() -> Iterator[None]:
+    """Look through no processes of the machine: supervisors are played here, and start none."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(processes, "marked", dict)
+        patch.setattr(provider, "process_table", dict)
         yield
 
 

@@ -219,7 +219,7 @@ def _of_the_interpreter(error: BaseException) -> bool:
 
 #: Where each role may do most; at the door it is enough to knock.
 ROOMS = {
-    "nobody": ("", "positive"),
+    "nobody": ("leases|policy", "positive"),
     "student": ("leases|classes|servers|events|/me|health|openapi", "all"),
     "instructor": ("reservations", "all"),
     "admin": ("policy|incidents", "all"),
@@ -230,7 +230,7 @@ ROOMS = {
 @pytest.mark.parametrize("role", ROOMS)
 def test_the_service_does_what_its_description_says(described: Described, role: str) -> None:
     addresses, modes = ROOMS[role]
-    examples = 3 if modes == "all" else 1
+    examples = 2 if modes == "all" else 1
     found = failures(described, role, addresses, modes, thorough=False, examples=examples, seed=8)
     assert not found, f"{len(found)} for {role}:\n\n" + "\n\n".join(found)
 
