@@ -65,3 +65,19 @@ async def site(hub: kit.Hub, tmp_path: Path) -> AsyncIterator[kit.Site]:
     """A running service with two simulated GPUs."""
     async with kit.running(hub, tmp_path) as found:
         yield found
+
+
+@pytest.fixture(scope="session")
+def authorities(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, str]]:
+    """Certificates as a hub with ``internal_ssl`` makes them, and a stranger's."""
+    from certipy import Certipy
+
+    pairs, folder = {}, tmp_path_factory.mktemp("pki")
+    for name, authority in (("hub", "hub-ca"), ("service", "services-ca"), ("other", "other-ca")):
+        made = Certipy(store_dir=str(folder))
+        root = made.create_ca(authority, overwrite=True)
+        signed = made.create_signed_pair(
+            name, authority, alt_names=["IP:127.0.0.1", "DNS:localhost"], overwrite=True
+        )
+        pairs[name] = {**signed["files"], "authority": root["files"]["cert"]}
+    return pairs
