@@ -83,7 +83,7 @@ def test_a_backup_of_a_database_that_is_written_to_is_one_state(filled, tmp_path
 
     def write() -> None:
         n = 10
-        while not stop.is_set() and n < 2000:
+        while not stop.is_set() and n < 300:
             # A lease and its audit row are one transaction; a backup has both or neither.
             store.save([new(request(n))], NOW)
             written.append(n)
@@ -92,15 +92,15 @@ def test_a_backup_of_a_database_that_is_written_to_is_one_state(filled, tmp_path
     writer = threading.Thread(target=write)
     writer.start()
     try:
-        for n in range(5):
-            while len(written) < 20 * n and writer.is_alive():
+        for n in range(3):
+            while len(written) < 10 * n and writer.is_alive():
                 stop.wait(0.01)
             backup(filled, tmp_path / f"b{n}")
     finally:
         stop.set()
         writer.join()
         store.close()
-    for n in range(5):
+    for n in range(3):
         target = f"sqlite:///{tmp_path}/{n}.sqlite"
         restore(target, tmp_path / f"b{n}")
         found = content(target)

@@ -233,9 +233,9 @@ def whole(plans: list[str]) -> list[str]:
 
 def test_two_months_of_history_are_bounded_and_no_query_reads_it_whole(file):
     store = Store.open(f"sqlite:///{file}")
-    fill(store, NOW, leases=5, days=60, hours=8)
+    fill(store, NOW, leases=5, days=40, hours=8)
     before = counts(store)
-    assert before["leases"] == 5 * 60 * 3
+    assert before["leases"] == 5 * 40 * 3
     assert before["evidence_minutes"] > 5 * 60 * 24
     sweep(store)
     found = counts(store)
