@@ -220,7 +220,7 @@ async def test_a_supervisor_that_never_says_hello_is_hung_up_on(
     await channel.close()
 
 
-@pytest.mark.parametrize("said", ["no json", "[]", "[" * 5000])
+@pytest.mark.parametrize("said", ["no json", "[" * 5000])
 async def test_a_supervisor_that_speaks_nonsense_is_hung_up_on(site: Site, said: str) -> None:
     _, channel, supervisor = await active_lease(site)
     await supervisor.say(said)
