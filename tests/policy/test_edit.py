@@ -32,7 +32,7 @@ VALUES = st.fixed_dictionaries(
 
 @pytest.mark.parametrize("text", TEXTS)
 @given(VALUES)
-@settings(max_examples=draws(10))
+@settings(max_examples=draws(4))
 def test_what_is_set_is_read_back_and_the_rest_stays(text: str, values: dict[str, float]) -> None:
     written = {name: format_duration(seconds) for name, seconds in values.items()}
     changed = with_time_outs(text, written)

@@ -29,6 +29,7 @@ from gpulease.policy.reclaim import over_quota
 from tests.helpers import draws
 from tests.policy.build import NOW, OUTS, active, at, busy, policy, request, seen, snapshot
 from tests.policy.fairness.build import asks, holds, project, shared
+from tests.policy.mutants import without_shrinking
 from tests.policy.reservations.build import window
 from tests.policy.test_state_machine import OUTS as SHORT
 from tests.policy.test_state_machine import Site
@@ -204,13 +205,13 @@ def test_a_mutant_that_opens_whole_cards_is_found(monkeypatch):
         ),
     )  # fmt: skip
     with pytest.raises(AssertionError):
-        test_a_part_opens_no_whole_card_while_another_one_has_room()
+        without_shrinking(test_a_part_opens_no_whole_card_while_another_one_has_room, monkeypatch)()
 
 
 def test_a_mutant_that_takes_parts_of_several_cards_is_found(monkeypatch):
     monkeypatch.setattr(Device, "place", property(lambda self: self.node))
     with pytest.raises((AssertionError, ExceptionGroup)):
-        test_a_part_opens_no_whole_card_while_another_one_has_room()
+        without_shrinking(test_a_part_opens_no_whole_card_while_another_one_has_room, monkeypatch)()
 
 
 def test_a_mutant_that_asks_not_whether_a_card_is_whole_is_found(monkeypatch):
@@ -224,7 +225,7 @@ def test_a_mutant_that_asks_not_whether_a_card_is_whole_is_found(monkeypatch):
 
     monkeypatch.setattr(fitting, "of_one_node", blind)
     with pytest.raises(AssertionError):
-        test_whatever_is_asked_for_each_has_its_parts_of_one_card()
+        without_shrinking(test_whatever_is_asked_for_each_has_its_parts_of_one_card, monkeypatch)()
 
 
 def test_a_whole_card_waits_for_no_part_that_could_stand_elsewhere():
@@ -296,7 +297,7 @@ def test_a_mutant_that_takes_any_number_of_parts_is_found(monkeypatch):
     monkeypatch.setattr(Lease, "giving_up", lambda self, wanted: wanted)
     monkeypatch.setattr(Lease, "fit", lambda self, number: number)
     with pytest.raises(AssertionError):
-        test_nobody_loses_more_than_the_next_step()
+        without_shrinking(test_nobody_loses_more_than_the_next_step, monkeypatch)()
 
 
 def test_a_mutant_that_skips_a_step_is_found(monkeypatch):
@@ -304,7 +305,7 @@ def test_a_mutant_that_skips_a_step_is_found(monkeypatch):
         over_quota, "next_parts", lambda loans: sorted(loans, key=lambda x: -x.part)
     )
     with pytest.raises(AssertionError):
-        test_nobody_loses_more_than_the_next_step()
+        without_shrinking(test_nobody_loses_more_than_the_next_step, monkeypatch)()
 
 
 def test_a_lab_takes_a_step_too():

@@ -86,7 +86,7 @@ async def everything(api: API) -> Any:
     return (await api("GET", "reservations"))[1]["items"]
 
 
-@pytest.mark.parametrize("rounds", [3, pytest.param(60, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("rounds", [2, pytest.param(60, marks=pytest.mark.nightly)])
 async def test_a_new_reservation_is_refused_whole_or_made_whole(site, rounds):
     api = API(site, site.hub.token("prof", "custom:gpulease:reserve!group=cs101"))
     before = await everything(api)
@@ -105,7 +105,7 @@ async def test_a_new_reservation_is_refused_whole_or_made_whole(site, rounds):
     assert site.service.services.loop.problem == ""
 
 
-@pytest.mark.parametrize("rounds", [3, pytest.param(60, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("rounds", [2, pytest.param(60, marks=pytest.mark.nightly)])
 async def test_a_changed_reservation_is_refused_whole_or_changed_whole(site, rounds):
     api = API(site, site.hub.token("prof", "custom:gpulease:reserve!group=cs101"))
     where = f"reservations/{(await api('POST', 'reservations', LAB))[1]['id']}"
@@ -126,7 +126,7 @@ async def test_a_changed_reservation_is_refused_whole_or_changed_whole(site, rou
     assert changed, "some of it is right"
 
 
-@pytest.mark.parametrize("rounds", [4, pytest.param(100, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("rounds", [2, pytest.param(100, marks=pytest.mark.nightly)])
 async def test_a_request_is_refused_whole_or_made_whole(site, rounds):
     api = API(site, site.hub.server_token("stu"))
     made = 0

@@ -150,7 +150,7 @@ def crowds(draw):
     )
 
 
-@settings(max_examples=draws(8), deadline=None)
+@settings(max_examples=draws(5), deadline=None)
 @given(crowds(), st.integers(2, 4), st.sampled_from([0.5, 1.0, 2.0]))
 def test_what_is_counted_adds_up(people, gpus, think):
     found = replay(people, policy(), cards(gpus), Assumptions(think=think))
