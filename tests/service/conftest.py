@@ -10,6 +10,8 @@ import pytest
 
 from gpulease.policy import document
 from gpulease.providers.local import processes, provider
+from gpulease.service.rest import openapi
+from gpulease.service.routes import OPERATIONS
 from tests.service import kit
 from tests.store.conftest import cluster  # noqa: F401 - a fixture: a private PostgreSQL
 
@@ -28,6 +30,16 @@ def policies_read_and_written_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(document, "dump", dumped)
         patch.setattr(document, "parse", cache(document.parse))
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def shapes_described_once() -> Iterator[None]:
+    """Work the schemas of the API out once: they are the same whatever the service's address."""
+    make = openapi._Schemas
+    made = cache(lambda: make(list(OPERATIONS)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(openapi, "_Schemas", lambda _listed: made())
         yield
 
 
