@@ -3,6 +3,7 @@
 import ast
 import re
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -311,23 +312,28 @@ def test_a_quiet_lease_whose_cell_is_over_is_warned_by_the_idle_time_out():
     assert warned_at(lease, quiet(100), None, NOW, OUTS) == at(OUTS.quiet - 100)
 
 
-def codes_of(action: str) -> set[str]:
-    """Return the reason codes that the planner's code gives this action."""
+@cache
+def calls() -> list[ast.Call]:
+    """Return the calls that the planner's code makes."""
     trees = [
         ast.parse(f.read_text()) for f in Path(gpulease.__file__).parent.glob("policy/**/*.py")
     ]
-    calls = [
-        node for tree in trees for node in ast.walk(tree)
-        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == action
-    ]  # fmt: skip
-    found = [each for call in calls for each in ast.walk(call.args[1])]
+    return [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call)]
+
+
+def codes_of(action: str) -> set[str]:
+    """Return the reason codes that the planner's code gives this action."""
+    made = [each for each in calls() if getattr(each.func, "id", "") == action]
+    found = [each for call in made for each in ast.walk(call.args[1])]
     return {each.value for each in found if isinstance(each, ast.Constant)} - {""}
 
 
-RECORDED = {reason for row in TRANSITIONS for reason in row.reasons} | {
-    "asked", "adopted", "claimed", "groups_changed", "server_ready", "server_gone",
-    "done", "parked", "blocked", "gone", *codes_of("End"), *codes_of("Requeue"),
-}  # fmt: skip
+def recorded() -> set[str]:
+    """Return the codes that the audit holds."""
+    return {reason for row in TRANSITIONS for reason in row.reasons} | {
+        "asked", "adopted", "claimed", "groups_changed", "server_ready", "server_gone",
+        "done", "parked", "blocked", "gone", *codes_of("End"), *codes_of("Requeue"),
+    }  # fmt: skip
 
 
 def test_the_codes_of_ends_are_found() -> None:
@@ -335,7 +341,7 @@ def test_the_codes_of_ends_are_found() -> None:
 
 
 def test_whoever_reads_the_audit_reads_a_sentence_that_is_not_said_to_the_holder() -> None:
-    for code in sorted(RECORDED):
+    for code in sorted(recorded()):
         said = audited(code)
         assert said.endswith(".")
         assert "{" not in said
