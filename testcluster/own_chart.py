@@ -16,6 +16,8 @@ from testcluster.build import HELM, KUBERNETES_VERSION, Program, beside_program
 from testcluster.processes import REPOSITORY
 
 CHART = REPOSITORY / "chart"
+#: As safe as the other one, and ten times as fast.
+LOADER: type = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 SERVERS, SYSTEM = "jupyterhub", "gpulease-system"
 #: What only some sites switch on: folder of the chart's templates -> values.
 FEATURES: Mapping[str, Mapping[str, Any]] = {
@@ -65,7 +67,7 @@ def _rendered(values: str, namespace: str, chart: Path) -> tuple[tuple[str, Obje
         raise RuntimeError(done.stderr)
     found = []
     for text in done.stdout.split("\n---\n"):
-        document = yaml.safe_load(text)
+        document = yaml.load(text, Loader=LOADER)
         if document:
             source = text.split("# Source: gpulease/templates/", 1)[1].splitlines()[0]
             found.append((source, document))

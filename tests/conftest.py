@@ -24,15 +24,13 @@ from hypothesis import settings
 from testcluster import VARIABLE as GPULEASE_CLUSTER
 from testcluster.fixtures import cluster, namespace, why_no_cluster
 from tests import logs
-from tests.helpers import chromium_path, postgresql_bin
+from tests.helpers import NIGHTLY, chromium_path, draws, postgresql_bin
 from tests.spread import ByUnit, turn_of
 
 INSTALLABLE = {"browser": "Chromium", "compiler": "a C compiler", "postgresql": "PostgreSQL"}
 if os.environ.get(GPULEASE_CLUSTER):
     INSTALLABLE["cluster"] = "a test cluster"
 __all__ = ["cluster", "namespace"]  # fixtures for every room
-#: `make test-nightly` sets it; without it, tests with the marker `nightly` are not collected.
-NIGHTLY = os.environ.get("GPULEASE_NIGHTLY") == "1"
 REQUIRE_ALL = os.environ.get("GPULEASE_REQUIRE_ALL") == "1"
 #: End of reasons that may be given all the same: what is built beside a cluster when there is time
 #: left.
@@ -41,8 +39,10 @@ MAY_LACK = "is not built (make setup-cluster)"
 #: Seconds for a test with a cluster that says nothing else: it waits for several programs.
 CLUSTER_SECONDS = 600
 # How long an example takes says something of the machine, nothing of the code. The suite draws the
-# same examples each time, so that it fails for a change; at night it draws new ones.
-settings.register_profile("gpulease", deadline=None, derandomize=not NIGHTLY)
+# same few examples each time, so that it fails for a change; at night it draws many new ones.
+settings.register_profile(
+    "gpulease", deadline=None, derandomize=not NIGHTLY, max_examples=draws(25)
+)
 settings.load_profile("gpulease")
 
 # A shell starts what runs in its background with interrupts ignored, and children inherit that; the

@@ -30,7 +30,7 @@ LONG = [
     pytest.param(0, id="short"),
     pytest.param(180, marks=[pytest.mark.nightly, pytest.mark.timeout(900)]),
 ]
-SHORT = 1_000
+SHORT = 250
 #: Bytes by which the process may have grown when it is over.
 GROWTH = 64 * 2**20
 ODD: Sequence[Any] = (

@@ -19,6 +19,13 @@ from typing import Any, TypeVar, overload
 T = TypeVar("T")
 
 POLL_SECONDS = 0.02
+#: `make test-nightly` sets it; without it, tests with the marker `nightly` are not collected.
+NIGHTLY = os.environ.get("GPULEASE_NIGHTLY") == "1"
+
+
+def draws(number: int) -> int:
+    """Return of how many examples to draw: so many, and at night thirty times as many."""
+    return number * (30 if NIGHTLY else 1)
 
 
 class WaitedTooLongError(AssertionError):

@@ -242,13 +242,13 @@ class Retention:
     async def run(self) -> None:
         """Run until cancelled; while the store is away, wait."""
         while True:
+            await asyncio.sleep(self._every)  # a start has more urgent things to do
             try:
                 gone = await self.once()
                 if gone:
                     log.info("%d rows of old history are gone", gone)
             except GPULeaseError as error:
                 log.warning("old history stays: %s", error.sentence, extra={"reason": error.reason})
-            await asyncio.sleep(self._every)
 
     async def once(self) -> int:
         """Take away what is old now, all of it; return how many rows.

@@ -12,6 +12,7 @@ secret, and what was copied from one kind of database can be restored into the o
 from __future__ import annotations
 
 import base64
+import functools
 import gzip
 import json
 import zlib
@@ -105,7 +106,7 @@ def revision(engine: sa.Engine) -> str | None:
 
 def head() -> str:
     """Return the revision that this code needs."""
-    found = ScriptDirectory.from_config(_config()).get_current_head()
+    found = _scripts(MIGRATIONS).get_current_head()
     assert found is not None, "there is a first migration"
     return found
 
@@ -116,7 +117,7 @@ def refuse_ahead(found: str | None) -> None:
     Raises:
         GPULeaseError: ``store_ahead``.
     """
-    known = {script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()}
+    known = {script.revision for script in _scripts(MIGRATIONS).walk_revisions()}
     if found is None or found in known:
         return
     raise GPULeaseError(
@@ -134,6 +135,12 @@ def _config() -> Config:
     config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
     config.set_main_option("path_separator", "os")
     return config
+
+
+@functools.cache
+def _scripts(_folder: Path) -> ScriptDirectory:
+    """Return the migrations of a folder; reading them takes longer than asking the database."""
+    return ScriptDirectory.from_config(_config())
 
 
 _FORMAT = 1

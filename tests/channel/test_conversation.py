@@ -13,6 +13,7 @@ from gpulease.channel.conversation import (
     Pushed,
 )
 from gpulease.errors import GPULeaseError
+from tests.helpers import draws
 
 
 class Network(RuleBasedStateMachine):
@@ -111,7 +112,7 @@ class Network(RuleBasedStateMachine):
             assert len(ends) == (0 if call in self.numbers else 1)
 
 
-Network.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+Network.TestCase.settings = settings(max_examples=draws(30), stateful_step_count=40, deadline=None)
 test_network = Network.TestCase
 
 

@@ -91,7 +91,7 @@ def test_a_scenario_brings_gpus_and_a_policy(capsys: pytest.CaptureFixture[str])
 def test_a_scenario_needs_nothing_but_gpus(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["simulate", "--scenario", "research", "--weeks", "0.1", "--devices", "t4=2x2"]
+    words = ["simulate", "--scenario", "research", "--weeks", "0.06", "--devices", "t4=2x2"]
     assert cli.main([*words, "--save-trace", f"{tmp_path}/made.csv"]) == 0
     first = capsys.readouterr().out
     assert "GPU-hours held" in first

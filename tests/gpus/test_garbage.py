@@ -25,6 +25,7 @@ from gpulease.service.settings.options import Options, choose_probe
 from tests.gpus.stand_in import GIB, Driver
 from tests.gpus.test_nvml import ERRORS, FIRST, SECOND
 from tests.gpus.test_reading import divided, one, reader
+from tests.helpers import draws
 
 pytestmark = pytest.mark.compiler
 
@@ -79,7 +80,7 @@ ANSWERS = st.fixed_dictionaries(
 
 
 @given(ANSWERS)
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=draws(40), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_no_answer_costs_a_node_its_batch_or_the_other_cards_their_use(
     driver: Driver, answers: dict[str, Any]
 ) -> None:

@@ -21,7 +21,7 @@ import yaml
 from traitlets.config import Config
 
 from testcluster.build import HELM, KUBECTL
-from testcluster.own_chart import hub_values, program
+from testcluster.own_chart import LOADER, hub_values, program
 from tests.helm_values import shipped
 
 #: A tag of the chart's own is a placeholder until it is released.
@@ -311,7 +311,7 @@ def render(
             check=False,
         )
     assert done.returncode == 0, done.stderr
-    objects = tuple(each for each in yaml.safe_load_all(done.stdout) if each)
+    objects = tuple(each for each in yaml.load_all(done.stdout, Loader=LOADER) if each)
     for each in objects:
         if each["kind"] not in _EVERYWHERE:
             each["metadata"].setdefault("namespace", install.namespace)

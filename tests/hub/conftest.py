@@ -1,8 +1,10 @@
 """Spawners of the real KubeSpawner, up to the moment at which the pod would be sent."""
 
 import json
+import ssl
 
 import pytest
+from jinja2 import Environment
 
 KUBECONFIG = """
 apiVersion: v1
@@ -12,6 +14,16 @@ users: [{name: nobody, user: {token: for-this-test-only}}]
 contexts: [{name: here, context: {cluster: nowhere, user: nobody}}]
 current-context: here
 """
+
+
+_COMPILE, _COMPILED = Environment.compile, dict[tuple[object, ...], object]()
+
+
+def _compiled_once(environment, *words, **options):
+    key = (*words, *sorted(options.items()))
+    if key not in _COMPILED:
+        _COMPILED[key] = _COMPILE(environment, *words, **options)
+    return _COMPILED[key]
 
 
 class SentError(Exception):
@@ -32,6 +44,9 @@ def no_cluster(tmp_path, monkeypatch):
     file = tmp_path / "kubeconfig"
     file.write_text(KUBECONFIG)
     monkeypatch.setattr(kube_config, "KUBE_CONFIG_DEFAULT_LOCATION", str(file))
+    # Half of what a spawner takes to be made: the machine's certificates, for nobody, and the form.
+    monkeypatch.setattr(ssl.SSLContext, "load_default_certs", lambda *_: None)
+    monkeypatch.setattr(Environment, "compile", _compiled_once)
     clients.load_config.cache_clear()
     yield
     clients.load_config.cache_clear()

@@ -73,7 +73,7 @@ class Lent:
 
 
 #: Fixtures that are a kernel.
-_KERNELS = {"fresh", "home", "kernel", "pair"}
+_KERNELS = {"fresh", "home", "kernel", "lent", "pair"}
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

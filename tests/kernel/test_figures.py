@@ -6,6 +6,8 @@ import pytest
 
 from tests.kernel.parts import HomeKernel
 
+pytestmark = pytest.mark.processes
+
 
 @pytest.mark.parametrize("made", ["home", "gpu"])
 def test_the_first_figure_that_a_side_shows(tmp_path: Path, made: str) -> None:

@@ -6,6 +6,8 @@ import pytest
 
 from tests.kernel.parts import HomeKernel
 
+pytestmark = pytest.mark.processes
+
 SHELL = "IPython.core.interactiveshell.InteractiveShell.ast_node_interactivity = {!r}"
 #: A cell that sets a switch, and one that shows what the shell does.
 SWITCHES = {

@@ -20,7 +20,7 @@ from gpulease.errors import GPULeaseError
 from gpulease.mirror.entries import Kind
 from gpulease.mirror.rules import STAGING, Rules
 from gpulease.mirror.scan import Scanner
-from tests.helpers import is_root
+from tests.helpers import draws, is_root
 from tests.mirror.pair import Pair, pair, tree, write
 
 SEED = random.SystemRandom().randrange(2**32)
@@ -68,6 +68,7 @@ def visible(root: Path) -> dict[str, object]:
     return {path: what for path, what in tree(root).items() if not path.startswith(STAGING)}
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("number", range(8))
 def test_a_home_kernel_killed_at_any_moment_leaves_whole_files(tmp_path, number):
     chance = random.Random(SEED + number)
@@ -89,7 +90,7 @@ def test_a_home_kernel_killed_at_any_moment_leaves_whole_files(tmp_path, number)
         assert report.left == []
 
 
-@pytest.mark.parametrize("number", range(6))
+@pytest.mark.parametrize("number", range(draws(2)))
 def test_an_interrupt_at_any_moment_leaves_whole_files_and_the_next_pass_goes_on(tmp_path, number):
     chance = random.Random(SEED + number)
     print(f"seed {SEED + number}")  # noqa: T201
@@ -155,7 +156,7 @@ def act(root: Path, what: str, name: str, content: int) -> None:
         path.mkdir()
 
 
-@settings(max_examples=25)
+@settings(max_examples=draws(6))
 @given(st.lists(ACTS, min_size=1, max_size=4))
 def test_two_real_directories_end_equal_with_every_new_content(rounds):
     with tempfile.TemporaryDirectory() as directory, pair(Path(directory)) as two:

@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from gpulease.mirror.entries import DIRECTORY, Entry, Kind, same
 from gpulease.mirror.plan import Conflict, Step, aside_name, plan
+from tests.helpers import draws
 from tests.mirror.model import TREES, Model, contents, left_out, versions
 
 ONE, TWO, THREE = (Entry(Kind.FILE, mark, 1) for mark in "123")
@@ -28,7 +29,7 @@ def equal(model: Model) -> bool:
     )
 
 
-@settings(max_examples=400)
+@settings(max_examples=draws(60))
 @given(TREES, TREES, TREES)
 def test_every_pass_ends_with_equal_sides_and_every_new_version(base, home, away):
     model = Model(base, home, away)
@@ -40,7 +41,7 @@ def test_every_pass_ends_with_equal_sides_and_every_new_version(base, home, away
     assert not model.plan().conflicts
 
 
-@settings(max_examples=400)
+@settings(max_examples=draws(60))
 @given(TREES, TREES, TREES, st.lists(st.booleans(), max_size=30))
 def test_an_interruption_at_any_point_loses_no_version(base, home, away, kept):
     model = Model(base, home, away)

@@ -21,8 +21,8 @@ BUSY, QUIET, IDLE, GAP = Verdict.BUSY, Verdict.QUIET, Verdict.IDLE, Verdict.UNKN
 LONG = 20
 #: A look at the evidence each so many seconds.
 LOOK = 5
-#: What was done in each of four stretches: all 256.
-STORIES = list(product((BUSY, QUIET, IDLE, GAP), repeat=4))
+#: What was done in each of three stretches: all 64.
+STORIES = list(product((BUSY, QUIET, IDLE, GAP), repeat=3))
 
 Sample = tuple[int, Verdict]  # of a second, what was done in it
 #: Samples of a story in -> what arrives at each look, by its second.
@@ -36,7 +36,7 @@ def seconds(story: tuple[Verdict, ...]) -> list[Sample]:
 
 
 def looks(samples: list[Sample], every: int, late: int = 0) -> Iterator[tuple[int, list[Sample]]]:
-    for now in range(every, 4 * LONG + 1, every):
+    for now in range(every, 3 * LONG + 1, every):
         yield now, [x for x in samples if now - every < x[0] + late <= now]
 
 
@@ -105,7 +105,7 @@ def expected(story: tuple[Verdict, ...], forgets: int = 0) -> tuple[Verdict, flo
     What was before ``forgets`` counts no more once that second is over.
     """
     done, idle, quiet, verdict = dict(seconds(story)), 0, 0, GAP
-    for now in range(LOOK, 4 * LONG + 1, LOOK):
+    for now in range(LOOK, 3 * LONG + 1, LOOK):
         first = max(now - 9, forgets + 1 if now > forgets else 0)
         window = {done[second] for second in range(first, now + 1) if second in done}
         verdict = next((kind for kind in (BUSY, QUIET, IDLE) if kind in window), GAP)

@@ -8,6 +8,7 @@ from gpulease.policy import document
 from gpulease.policy.document import dump, form, parse
 from gpulease.policy.document.edit import differences, with_drained, with_paused, with_time_outs
 from gpulease.sizes import format_duration
+from tests.helpers import draws
 
 HEAD = "# ours\npools: {a: {}}\nclasses:\n  g: {pool: a}  # the only one\n"
 TEXTS = [
@@ -31,7 +32,7 @@ VALUES = st.fixed_dictionaries(
 
 @pytest.mark.parametrize("text", TEXTS)
 @given(VALUES)
-@settings(max_examples=25)
+@settings(max_examples=draws(4))
 def test_what_is_set_is_read_back_and_the_rest_stays(text: str, values: dict[str, float]) -> None:
     written = {name: format_duration(seconds) for name, seconds in values.items()}
     changed = with_time_outs(text, written)

@@ -12,6 +12,7 @@ from gpulease.policy import fitting
 from gpulease.policy.model import Device, GPUClass, Start
 from gpulease.policy.planner import plan
 from tests.policy.build import OUTS, policy, request, snapshot
+from tests.policy.mutants import without_shrinking
 
 SHARES = ("fraction",)
 BOTH = ("fraction", "whole")
@@ -63,4 +64,4 @@ def test_whoever_asks_for_a_whole_card_after_a_fraction_still_gets_it(free):
 def test_a_mutant_to_which_all_devices_are_alike_is_found(rule, monkeypatch):
     monkeypatch.setattr(fitting, "versatility", lambda _devices: {})
     with pytest.raises(AssertionError):
-        rule()
+        without_shrinking(rule, monkeypatch)()

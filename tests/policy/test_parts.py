@@ -26,8 +26,10 @@ from gpulease.policy.model import (
 )
 from gpulease.policy.planner import plan
 from gpulease.policy.reclaim import over_quota
+from tests.helpers import draws
 from tests.policy.build import NOW, OUTS, active, at, busy, policy, request, seen, snapshot
 from tests.policy.fairness.build import asks, holds, project, shared
+from tests.policy.mutants import without_shrinking
 from tests.policy.reservations.build import window
 from tests.policy.test_state_machine import OUTS as SHORT
 from tests.policy.test_state_machine import Site
@@ -159,6 +161,7 @@ def standing(taken):
     ]  # fmt: skip
 
 
+@settings(max_examples=draws(100))
 @given(taken=states, size=st.sampled_from([4, 7, 10]))
 def test_a_part_opens_no_whole_card_while_another_one_has_room(taken, size):
     step = planned([*standing(taken), wants(1, size)], tenths(len(taken))).get("r1")
@@ -173,6 +176,7 @@ def test_a_part_opens_no_whole_card_while_another_one_has_room(taken, size):
         assert room[int(card.removeprefix("GPU-"))] == min(fitting_here)
 
 
+@settings(max_examples=draws(100))
 @given(taken=states, asked=sizes, kinds=st.lists(st.booleans(), min_size=4, max_size=4))
 def test_whatever_is_asked_for_each_has_its_parts_of_one_card(taken, asked, kinds):
     """Also where the cards are not alike: a more versatile one that others use comes first."""
@@ -201,13 +205,13 @@ def test_a_mutant_that_opens_whole_cards_is_found(monkeypatch):
         ),
     )  # fmt: skip
     with pytest.raises(AssertionError):
-        test_a_part_opens_no_whole_card_while_another_one_has_room()
+        without_shrinking(test_a_part_opens_no_whole_card_while_another_one_has_room, monkeypatch)()
 
 
 def test_a_mutant_that_takes_parts_of_several_cards_is_found(monkeypatch):
     monkeypatch.setattr(Device, "place", property(lambda self: self.node))
     with pytest.raises((AssertionError, ExceptionGroup)):
-        test_a_part_opens_no_whole_card_while_another_one_has_room()
+        without_shrinking(test_a_part_opens_no_whole_card_while_another_one_has_room, monkeypatch)()
 
 
 def test_a_mutant_that_asks_not_whether_a_card_is_whole_is_found(monkeypatch):
@@ -221,7 +225,7 @@ def test_a_mutant_that_asks_not_whether_a_card_is_whole_is_found(monkeypatch):
 
     monkeypatch.setattr(fitting, "of_one_node", blind)
     with pytest.raises(AssertionError):
-        test_whatever_is_asked_for_each_has_its_parts_of_one_card()
+        without_shrinking(test_whatever_is_asked_for_each_has_its_parts_of_one_card, monkeypatch)()
 
 
 def test_a_whole_card_waits_for_no_part_that_could_stand_elsewhere():
@@ -293,7 +297,7 @@ def test_a_mutant_that_takes_any_number_of_parts_is_found(monkeypatch):
     monkeypatch.setattr(Lease, "giving_up", lambda self, wanted: wanted)
     monkeypatch.setattr(Lease, "fit", lambda self, number: number)
     with pytest.raises(AssertionError):
-        test_nobody_loses_more_than_the_next_step()
+        without_shrinking(test_nobody_loses_more_than_the_next_step, monkeypatch)()
 
 
 def test_a_mutant_that_skips_a_step_is_found(monkeypatch):
@@ -301,7 +305,7 @@ def test_a_mutant_that_skips_a_step_is_found(monkeypatch):
         over_quota, "next_parts", lambda loans: sorted(loans, key=lambda x: -x.part)
     )
     with pytest.raises(AssertionError):
-        test_nobody_loses_more_than_the_next_step()
+        without_shrinking(test_nobody_loses_more_than_the_next_step, monkeypatch)()
 
 
 def test_a_lab_takes_a_step_too():
@@ -323,7 +327,7 @@ LASTING = replace(SHORT, hard_length=9999, busy_max=9999)
 SITE = replace(TWO, time_outs=LASTING, **offered(LASTING))
 
 
-@settings(max_examples=10)
+@settings(max_examples=draws(3))
 @given(drain=st.sampled_from(["done", "blocked", "silent"]), release=st.sampled_from([5, 30]))
 def test_a_whole_story_keeps_every_promise(drain, release):
     """70 % and 40% of one card: it shrinks for the other, and grows at its person's word."""

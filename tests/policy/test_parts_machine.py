@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule, run_state_machine_as_test
 
@@ -121,7 +122,7 @@ class OfParts(Core):
 
 
 def test_whatever_happens_the_promises_hold_for_parts():
-    run_state_machine_as_test(OfParts, settings=QUICK)
+    run_state_machine_as_test(OfParts, settings=settings(QUICK, max_examples=6))
 
 
 @pytest.mark.nightly
@@ -136,6 +137,7 @@ MUTANTS = {
 }
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("rule_broken", MUTANTS)
 def test_a_mutant_of_a_rule_of_parts_is_found(rule_broken, monkeypatch):
     monkeypatch.setattr(*MUTANTS[rule_broken])

@@ -12,6 +12,7 @@ from gpulease.policy.lifecycle import HOLDING, apply
 from gpulease.policy.model import Alert, Drain, Lease, LeaseState, Start, Warn
 from gpulease.policy.planner import admissions, plan
 from gpulease.policy.remaining_capacity import gathers
+from tests.helpers import draws
 from tests.policy.build import (
     OUTS,
     active,
@@ -266,7 +267,7 @@ PROMISES = (
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=draws(80), deadline=None)
 @given(worlds(), st.randoms(use_true_random=False))
 def test_every_promise_of_a_plan_is_kept(view, random):
     the_order_of_the_listing_does_not_matter(view, random)

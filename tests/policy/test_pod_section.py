@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpulease.policy.document import check, default_document, dump, parse
@@ -19,6 +19,7 @@ from gpulease.policy.pods import (
     resource_of,
     slot_units_of,
 )
+from tests.helpers import draws
 
 
 def document(pod, evidence="cells", rest=""):
@@ -268,6 +269,7 @@ asks = st.one_of(
 )
 
 
+@settings(max_examples=draws(10))
 @given(asks)
 def test_what_is_dumped_is_read_back(ask):
     if ask.resource and ask.resource.split("/")[0].endswith("kubernetes.io"):

@@ -28,8 +28,10 @@ from gpulease.policy.model import (
 )
 from gpulease.policy.planner import plan
 from gpulease.policy.remaining_capacity import holds as kept_for
+from tests.helpers import draws
 from tests.policy.build import NOW, OUTS, active, at, busy, cards, policy, request, seen, snapshot
 from tests.policy.fairness.build import asks, holds, project, shared
+from tests.policy.mutants import without_shrinking
 from tests.policy.reservations.build import window
 from tests.policy.test_state_machine import OUTS as SHORT
 from tests.policy.test_state_machine import SHARED, Site
@@ -194,7 +196,7 @@ SITE = replace(
 )
 
 
-@settings(max_examples=20)
+@settings(max_examples=draws(4))
 @given(
     least=st.integers(1, 2),
     drain=st.sampled_from(["done", "blocked", "silent"]),
@@ -361,13 +363,13 @@ def test_a_mutant_that_holds_nothing_for_it_is_found(monkeypatch):
     module = import_module(kept_for.__module__)
     monkeypatch.setattr(module, "_for_reshaping", lambda _snapshot: {})
     with pytest.raises(AssertionError):
-        test_what_it_needs_is_held_while_its_old_processes_end()
+        without_shrinking(test_what_it_needs_is_held_while_its_old_processes_end, monkeypatch)()
 
 
 def test_a_mutant_that_takes_all_of_a_lease_is_found(monkeypatch):
     monkeypatch.setattr(Lease, "spares", property(lambda _self: 0))
     with pytest.raises(AssertionError):
-        test_nobody_loses_more_than_is_needed()
+        without_shrinking(test_nobody_loses_more_than_is_needed, monkeypatch)()
 
 
 def test_a_mutant_that_ends_what_should_go_on_is_found(monkeypatch):

@@ -312,7 +312,7 @@ def awake(site: Site) -> None:
 
 
 QUICK = settings(
-    max_examples=25, stateful_step_count=25, deadline=None,
+    max_examples=8, stateful_step_count=20, deadline=None,
     suppress_health_check=list(HealthCheck), derandomize=True, database=None,
 )  # fmt: skip
 NIGHTLY = settings(QUICK, max_examples=2000, stateful_step_count=60, derandomize=False)

@@ -3,6 +3,7 @@
 import ast
 import re
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -123,11 +124,13 @@ def ways() -> dict[str, list[tuple[Path, list[str]]]]:
     return found
 
 
+@cache
 def defined(path: Path) -> set[str]:
     tree = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
     return {x.name for x in tree if isinstance(x, ast.FunctionDef | ast.AsyncFunctionDef)}
 
 
+@cache
 def called(path: Path) -> set[str]:
     calls = (x.func for x in ast.walk(ast.parse(path.read_text())) if isinstance(x, ast.Call))
     return {x.id if isinstance(x, ast.Name) else getattr(x, "attr", "") for x in calls}
@@ -154,8 +157,8 @@ def test_a_way_through_the_code_is_true(way):
             between = (
                 other
                 for other in files
-                if name in called(other)
-                and f"{module} import" in other.read_text()
+                if f"{module} import" in other.read_text()
+                and name in called(other)
                 and defined(other) & told
             )
             begun = number == 0 or name in begins or name in told

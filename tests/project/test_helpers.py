@@ -50,6 +50,7 @@ def test_an_ended_process_is_gone_and_a_living_one_is_not():
     assert process_is_gone(child.pid)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("require", "status"), [("0", 0), ("1", 1)])
 def test_a_skip_for_want_of_a_program_fails_only_when_all_is_required(tmp_path, require, status):
     suite = tmp_path / "tests"

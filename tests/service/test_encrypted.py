@@ -19,20 +19,6 @@ from tests.service import kit
 Pairs = dict[str, dict[str, str]]
 
 
-@pytest.fixture(scope="module")
-def pairs(tmp_path_factory: pytest.TempPathFactory) -> Pairs:
-    """A service's certificate with its authority, and a stranger's authority."""
-    from certipy import Certipy
-
-    store = Certipy(store_dir=str(tmp_path_factory.mktemp("pki")))
-    found: Pairs = {}
-    for name in ("service", "other"):
-        root = store.create_ca(f"{name}-ca")
-        made = store.create_signed_pair(name, f"{name}-ca", alt_names=["IP:127.0.0.1"])
-        found[name] = {**made["files"], "authority": root["files"]["cert"]}
-    return found
-
-
 def shown(pair: dict[str, str]) -> dict[str, str]:
     return {"JUPYTERHUB_SSL_CERTFILE": pair["cert"], "JUPYTERHUB_SSL_KEYFILE": pair["key"]}
 
@@ -42,14 +28,14 @@ def text_of(path: str) -> str:
 
 
 async def test_calls_and_events_reach_it_with_its_authority_alone(
-    pairs: Pairs,
+    authorities: Pairs,
     hub: kit.Hub,
     run: Callable[..., Any],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    own, other = (pairs[name]["authority"] for name in ("service", "other"))
+    own, other = (authorities[name]["authority"] for name in ("service", "other"))
     own_text, other_text = text_of(own), text_of(other)
-    async with run(tls=listening_tls(shown(pairs["service"]))) as site:
+    async with run(tls=listening_tls(shown(authorities["service"]))) as site:
         url = site.url.replace("http:", "https:")
 
         async def ask() -> None:
@@ -90,14 +76,14 @@ def test_a_variable_that_holds_no_certificate_is_named(name: str, value: str) ->
 
 
 def test_an_encrypted_address_needs_a_certificate(
-    monkeypatch: pytest.MonkeyPatch, pairs: Pairs
+    monkeypatch: pytest.MonkeyPatch, authorities: Pairs
 ) -> None:
     service = GPULeaseService(service_url="https://0.0.0.0:9980")
-    for name in shown(pairs["service"]):
+    for name in shown(authorities["service"]):
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(GPULeaseError, match="JUPYTERHUB_SSL_CERTFILE") as refused:
         service.options()
     assert refused.value.reason == "bad_option"
-    for name, value in shown(pairs["service"]).items():
+    for name, value in shown(authorities["service"]).items():
         monkeypatch.setenv(name, value)
     assert service.options().tls is not None

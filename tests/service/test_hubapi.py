@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -101,22 +100,6 @@ async def test_many_at_once_wait_for_their_turn_and_not_for_a_hub_that_is_away(h
 
 
 # --- the hub's inner traffic encrypted: both sides show certificates of the hub's authorities
-
-
-@pytest.fixture
-def authorities(tmp_path: Path) -> dict[str, dict[str, str]]:
-    """Certificates as a hub with ``internal_ssl`` makes them, and a stranger's."""
-    from certipy import Certipy
-
-    pairs = {}
-    for name, authority in (("hub", "hub-ca"), ("service", "services-ca"), ("other", "other-ca")):
-        made = Certipy(store_dir=str(tmp_path / "pki"))
-        root = made.create_ca(authority, overwrite=True)
-        signed = made.create_signed_pair(
-            name, authority, alt_names=["IP:127.0.0.1", "DNS:localhost"], overwrite=True
-        )
-        pairs[name] = {**signed["files"], "authority": root["files"]["cert"]}
-    return pairs
 
 
 async def test_an_encrypted_hub_is_asked_with_the_services_certificate(

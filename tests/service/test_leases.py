@@ -95,23 +95,6 @@ async def test_an_ask_while_draining_makes_the_same_lease_active_again(site: Sit
     await channel.close()
 
 
-async def test_an_ask_while_draining_for_somebody_is_a_new_request(hub, run) -> None:
-    hub.user("ann", "")
-    async with run(gpus=1) as site:
-        lease, channel, supervisor = await active_lease(site)
-        waiting = await site.client(hub.server_token("ann")).ask({})
-        client = site.client(hub.server_token("stu"))
-        await client.end(lease["id"])
-        await supervisor.next("drain")
-        again = await client.ask({"origin": "magic"})
-        assert again["id"] != lease["id"]
-        assert (await site.place(again["id"])) == 2
-        await supervisor.say({"type": "drained", "result": "done"})
-        await site.lease(lease["id"], "ended")
-        await site.lease(waiting["id"], "starting")
-        await channel.close()
-
-
 async def expected(site: Site, token: str, lease_id: str) -> LeaseView:
     """Wait until a request is told between which times it starts."""
 
@@ -210,19 +193,6 @@ async def test_a_lease_in_use_stays_and_its_server_is_kept_from_the_hubs_culler(
         assert site.service.services.ledger.leases[lease["id"]].state == "active"
         assert not supervisor.of("warn")
         working.cancel()
-        await supervisor.close()
-        await channel.close()
-
-
-async def test_without_data_a_lease_stays(run) -> None:
-    async with run(outs={"idle": 0.2, "claim": 0.2}) as site:
-        lease, channel, supervisor = await active_lease(site)
-        await _claimed(site, lease)
-        loop = site.service.services.loop
-        seen = loop.rounds
-        await wait_for_async(lambda: loop.rounds > seen + 20, 30, "twenty rounds")
-        assert site.service.services.ledger.leases[lease["id"]].state == "active"
-        assert not supervisor.of("warn")
         await supervisor.close()
         await channel.close()
 

@@ -153,6 +153,7 @@ async def test_what_a_class_gives_one_request_is_told(site: Site) -> None:
     assert offered["max_count"] == site.service.services.policies.current.classes[0].max_count
 
 
+@pytest.mark.processes
 @pytest.mark.postgresql
 async def test_a_lease_lives_and_ends_on_postgresql(run: Any, cluster: Any) -> None:
     async with run(database_url=cluster.database()) as site:

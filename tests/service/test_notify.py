@@ -139,22 +139,22 @@ async def test_a_mail_says_where_its_reader_finds_more_and_why_it_came():
     ]
 
 
-@pytest.mark.parametrize("name", ["lab\u2028two", "lab\x0btwo", "lab\x85two", "lab\ntwo"])
-async def test_a_name_that_no_header_can_hold_is_told_all_the_same(name):
-    received = []
-    async with relay(received) as url:
-        await Mail(url, "gpulease@x.org").send(replace(NOTICE, name=name, group="Übung"))
-    assert received[0].message["Subject"] == (
-        "[gpulease] lab two of Übung: fewer GPUs than reserved, or than people"
-    )
+async def test_a_name_that_no_header_can_hold_is_told_all_the_same():
+    for name in ["lab\u2028two", "lab\x0btwo", "lab\x85two", "lab\ntwo"]:
+        received = []
+        async with relay(received) as url:
+            await Mail(url, "gpulease@x.org").send(replace(NOTICE, name=name, group="Übung"))
+        assert received[0].message["Subject"] == (
+            "[gpulease] lab two of Übung: fewer GPUs than reserved, or than people"
+        )
 
 
-@pytest.mark.parametrize("address", ["o'hara+gpu@x.org", '"a"b@x.org', "jörg@x.org", "a..b@x.org"])
-async def test_mail_goes_to_the_address_as_it_was_written(address):
-    received = []
-    async with relay(received) as url:
-        await Mail(url, "gpulease@x.org").send(replace(NOTICE, to=(address,)))
-    assert received[0].to == [address]
+async def test_mail_goes_to_the_address_as_it_was_written():
+    for address in ["o'hara+gpu@x.org", '"a"b@x.org', "jörg@x.org", "a..b@x.org"]:
+        received = []
+        async with relay(received) as url:
+            await Mail(url, "gpulease@x.org").send(replace(NOTICE, to=(address,)))
+        assert received[0].to == [address]
 
 
 async def test_one_address_that_is_refused_takes_the_mail_from_nobody(caplog):

@@ -333,7 +333,7 @@ async def test_time_outs_are_previewed_before_they_are_saved(run) -> None:
         async def one_would_be_warned():
             return (await previewed(idle="1s"))["warned"] == 1
 
-        await wait_for_async(one_would_be_warned, 30, "an idle lease that a second would warn")
+        await wait_for_async(one_would_be_warned, 30, "an idle lease to be warned", every=0.3)
         assert (await previewed(idle="2h"))["warned"] == 0
         found = await previewed(idle="1s")
         assert (found["valid"], found["changes"]) == (True, ["set idle from 1h to 1s"])

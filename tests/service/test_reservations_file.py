@@ -12,7 +12,7 @@ from gpulease.errors import GPULeaseError
 from gpulease.policy.calendar.ics_read import from_ics
 from gpulease.reservations_file import KEYS, completed, read
 from gpulease.service.schemas.reservation_bodies import ReservationBody
-from tests.service.kit import running
+from tests.service.kit import running, works_out_here
 from tests.service.test_reservations import DAY, MONDAY, POLICY, WEEK2, book, prof
 
 FILE = f"""\
@@ -32,6 +32,7 @@ reservations:
 
 @pytest.fixture
 async def site(hub, tmp_path, monkeypatch):
+    works_out_here(monkeypatch)
     first = tmp_path / "policy.yaml"
     first.write_text(POLICY)
     async with running(hub, tmp_path, gpus=3, first_policy_file=first) as found:

@@ -91,6 +91,7 @@ print(__version__, asyncio.run(ask()))
 """
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("protocol", "answer"),
     [

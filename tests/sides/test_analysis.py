@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpulease.sides.names.analysis import cell_use, code_use
+from tests.helpers import draws
 
 #: Source, names that must be among its reads, names that must be among its writes.
 BOUNDED = {
@@ -195,7 +196,7 @@ class Traced(dict):
         super().__delitem__(key)
 
 
-@settings(max_examples=300)
+@settings(max_examples=draws(60))
 @given(st.lists(_line, min_size=1, max_size=4))
 def test_every_name_really_read_is_found(lines):
     source = "\n".join(lines)

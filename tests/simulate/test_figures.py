@@ -12,6 +12,7 @@ from gpulease.policy.model import TimeOuts, Verdict
 from gpulease.simulate import evidence
 from gpulease.simulate.outcome import Wait, jain, max_min, quantile
 from gpulease.simulate.trace import MONDAY
+from tests.helpers import draws
 
 lengths = st.lists(st.integers(0, 500), min_size=1, max_size=40)
 
@@ -69,7 +70,7 @@ def test_evenness(values, index):
     assert jain(values) == index
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=draws(6), deadline=None)
 @given(
     spans=st.lists(st.tuples(st.integers(0, 400), st.integers(1, 300)), min_size=1, max_size=3),
     rest=st.integers(30, 590),  # later than that nobody watched

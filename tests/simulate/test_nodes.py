@@ -11,6 +11,7 @@ from gpulease.policy.model import Pool
 from gpulease.simulate.assumptions import Assumptions
 from gpulease.simulate.table import table
 from gpulease.simulate.world import replay
+from tests.helpers import draws
 from tests.simulate.build import cards, policy, session, trace
 
 COMES = 300.0
@@ -82,7 +83,7 @@ def test_who_waits_takes_what_comes_free_before_the_node_is_there():
     assert found.waits.p95 < COMES - 100
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=draws(8), deadline=None)
 @given(
     starts=st.lists(st.integers(0, 5000), min_size=1, max_size=12),
     busy=st.sampled_from([30.0, 300.0, 2000.0]),

@@ -9,6 +9,15 @@ from gpulease.store import Store
 from tests.store.postgresql import PostgreSQL, postgresql
 from tests.store.tables import lay_tables, with_tables
 
+#: Where the two kinds differ: locks, and what breaks.  Elsewhere PostgreSQL has to take the same
+#: statements, and `make test-processes` starts a server for that.
+BOTH_KINDS = {"test_continuity", "test_faults", "test_one_writer"}
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    if item.get_closest_marker("postgresql") and item.path.stem not in BOTH_KINDS:
+        item.add_marker(pytest.mark.processes)
+
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[PostgreSQL]:

@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import psycopg
@@ -19,8 +20,10 @@ class PostgreSQL:
 
     def __init__(self, folder: Path, *, fsync: bool) -> None:
         self.folder = folder
-        #: Whether ``tests.store.tables`` has made the database that others are copies of.
-        self.has_template = False
+        #: What ``tests.store.tables`` knows of the database that others are copies of, and the
+        #: name of the copy that it empties for each test.
+        self.looks: dict[str, list[list[Any]]] = {}
+        self.emptied = ""
         binaries = postgresql_bin()
         assert binaries is not None
         data = folder / "data"
@@ -59,17 +62,23 @@ class PostgreSQL:
             return False
         return True
 
+    def connected(self, database: str = "postgres") -> psycopg.Connection[Any]:
+        return psycopg.connect(
+            host=str(self.folder), user="gpulease", dbname=database, autocommit=True
+        )
+
+    def address(self, database: str) -> str:
+        return f"postgresql://gpulease@/{database}?host={self.folder}"
+
     def execute(self, statement: str) -> None:
-        with psycopg.connect(
-            host=str(self.folder), user="gpulease", dbname="postgres", autocommit=True
-        ) as connection:
+        with self.connected() as connection:
             connection.execute(statement)
 
     def database(self, name: str = "", template: str = "template1") -> str:
         """Return the address of a new database: empty, or a copy of one that nobody is in."""
         name = name or f"t{uuid4().hex}"
         self.execute(f"create database {name} template {template}")
-        return f"postgresql://gpulease@/{name}?host={self.folder}"
+        return self.address(name)
 
     def stop(self) -> None:
         self._server.terminate()

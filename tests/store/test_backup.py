@@ -4,7 +4,6 @@ import gzip
 import json
 import shutil
 import threading
-from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
@@ -21,8 +20,8 @@ from gpulease.store import (
 )
 from gpulease.store.engine import make_engine
 from gpulease.store.models import Base
-from tests.policy.build import NOW, request
-from tests.store.conftest import KINDS
+from tests.policy.build import NOW
+from tests.policy.build import request as lease_of
 from tests.store.test_leases import new, refused
 from tests.store.test_retention import ended, watched
 
@@ -46,35 +45,30 @@ def content(address: str) -> dict[str, list]:
 @pytest.fixture
 def filled(address: str) -> str:
     store = Store.open(address)
-    store.save([new(request(1, groups=("cs101", "ümlaut"))), new(ended("old", NOW))], NOW)
+    store.save([new(lease_of(1, groups=("cs101", "ümlaut"))), new(ended("old", NOW))], NOW)
     watched(store, "r1", NOW, 3)
     store.save_policy("a: 1", "ann", NOW, note="first")
     store.close()
     return address
 
 
-@pytest.fixture(params=KINDS)
-def other(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The address of another empty database of each kind."""
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/other.sqlite"
-    return request.getfixturevalue("cluster").database()
-
-
-def test_a_backup_comes_back_whole_in_either_kind(filled, other, tmp_path):
+def test_a_backup_comes_back_whole_in_either_kind(filled, tmp_path, request):
     before = content(filled)
     rows = backup(filled, tmp_path / "b")
     assert (tmp_path / "b").stat().st_mode & 0o777 == 0o600
-    assert restore(other, tmp_path / "b") == rows > 10
-    assert content(other) == before
-    store = Store.open(other)
-    assert [lease.id for lease in store.live()] == ["r1"]
-    # The counting of rows goes on behind those that were restored.
-    store.save([new(request(2))], NOW)
-    store.write(
-        writing.add_evidence, [VerdictChange("r2", NOW, Verdict.IDLE)], [EvidenceMinute("r2", NOW)]
-    )
-    store.close()
+    others = [f"sqlite:///{tmp_path}/other.sqlite"]
+    if not filled.startswith("sqlite"):
+        others.append(request.getfixturevalue("cluster").database())
+    for other in others:
+        assert restore(other, tmp_path / "b") == rows > 10
+        assert content(other) == before
+        store = Store.open(other)
+        assert [lease.id for lease in store.live()] == ["r1"]
+        # The counting of rows goes on behind those that were restored.
+        store.save([new(lease_of(2))], NOW)
+        changed = [VerdictChange("r2", NOW, Verdict.IDLE)]
+        store.write(writing.add_evidence, changed, [EvidenceMinute("r2", NOW)])
+        store.close()
 
 
 def test_a_backup_of_a_database_that_is_written_to_is_one_state(filled, tmp_path):
@@ -83,24 +77,24 @@ def test_a_backup_of_a_database_that_is_written_to_is_one_state(filled, tmp_path
 
     def write() -> None:
         n = 10
-        while not stop.is_set() and n < 2000:
+        while not stop.is_set() and n < 300:
             # A lease and its audit row are one transaction; a backup has both or neither.
-            store.save([new(request(n))], NOW)
+            store.save([new(lease_of(n))], NOW)
             written.append(n)
             n += 1
 
     writer = threading.Thread(target=write)
     writer.start()
     try:
-        for n in range(5):
-            while len(written) < 20 * n and writer.is_alive():
+        for n in range(3):
+            while len(written) < 10 * n and writer.is_alive():
                 stop.wait(0.01)
             backup(filled, tmp_path / f"b{n}")
     finally:
         stop.set()
         writer.join()
         store.close()
-    for n in range(5):
+    for n in range(3):
         target = f"sqlite:///{tmp_path}/{n}.sqlite"
         restore(target, tmp_path / f"b{n}")
         found = content(target)
@@ -117,17 +111,18 @@ def test_nothing_is_replaced_unasked(filled, tmp_path):
     assert refused("store_not_empty", restore, filled, tmp_path / "b").numbers == {"leases": 2}
     assert content(filled) == before
     store = Store.open(filled)
-    store.save([new(request(3))], NOW)
+    store.save([new(lease_of(3))], NOW)
     refused("store_in_use", restore, filled, tmp_path / "b", replace=True)
     store.close()
     restore(filled, tmp_path / "b", replace=True)
     assert content(filled) == before
 
 
-@pytest.mark.parametrize("spoil", ["cut", "rows", "end", "format", "table", "no gzip", "empty"])
-def test_a_spoiled_backup_changes_nothing(filled, tmp_path, spoil):
+def test_a_spoiled_backup_changes_nothing(filled, tmp_path):
     backup(filled, tmp_path / "b")
-    lines = gzip.decompress((tmp_path / "b").read_bytes()).decode().splitlines(keepends=True)
+    good = (tmp_path / "b").read_bytes()
+    lines = gzip.decompress(good).decode().splitlines(keepends=True)
+    before = content(filled)
     spoiled = {
         "rows": lines[:3] + lines[4:],
         "end": lines[:-1],
@@ -135,12 +130,12 @@ def test_a_spoiled_backup_changes_nothing(filled, tmp_path, spoil):
         "table": [lines[0], '["nonsense", {"a": 1}]\n', *lines[1:]],
         "empty": [],
     }
-    data = gzip.compress("".join(spoiled.get(spoil, lines)).encode())
-    data = {"cut": data[: len(data) // 2], "no gzip": b"a letter to my aunt"}.get(spoil, data)
-    (tmp_path / "b").write_bytes(data)
-    before = content(filled)
-    refused("bad_backup", restore, filled, tmp_path / "b", replace=True)
-    assert content(filled) == before
+    files = {how: gzip.compress("".join(each).encode()) for how, each in spoiled.items()}
+    files |= {"cut": good[: len(good) // 2], "no gzip": b"a letter to my aunt"}
+    for how, data in files.items():
+        (tmp_path / "b").write_bytes(data)
+        refused("bad_backup", restore, filled, tmp_path / "b", replace=True)
+        assert content(filled) == before, how
 
 
 def test_a_backup_of_a_newer_version_is_refused(address, tmp_path):

@@ -121,6 +121,7 @@ def test_a_commit_that_nobody_knows_of_is_taken_either_way(store):
     store.check()
 
 
+@pytest.mark.processes
 def test_a_second_writer_is_refused_though_the_lock_file_is_gone(file):
     address = f"sqlite:///{file}"
     with start_writer(address) as other:
@@ -131,6 +132,7 @@ def test_a_second_writer_is_refused_though_the_lock_file_is_gone(file):
         other.wait(30)
 
 
+@pytest.mark.processes
 def test_a_second_writer_is_refused_though_another_database_is_in_its_place(file):
     address = f"sqlite:///{file}"
     with start_writer(address) as other:

@@ -117,6 +117,7 @@ def test_an_older_database_is_migrated_once_with_its_leases(address):
     assert plans(address) == 1, "a migration that was done is not done again"
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("command", [["service"], ["db", "upgrade"]], ids=" ".join)
 def test_an_older_version_refuses_a_newer_database_and_leaves_it_alone(tmp_path, command):
     address = f"sqlite:///{tmp_path}/leases.sqlite"

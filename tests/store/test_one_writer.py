@@ -48,6 +48,7 @@ def test_the_lock_is_free_before_the_server_notices_that_the_session_was_closed(
         each._close()
 
 
+@pytest.mark.processes
 def test_after_kill_9_the_next_one_takes_over(address):
     with start_writer(address) as other:
         assert other.stdout.readline().strip() == "1"

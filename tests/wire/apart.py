@@ -22,7 +22,7 @@ from gpulease.wire.stream import HELLO
 from tests.helpers import wait_for
 
 #: Pieces of a message, the last of them short.
-PIECES = 41
+PIECES = 9
 NAME = 16
 HEAD = struct.Struct(">BI")
 

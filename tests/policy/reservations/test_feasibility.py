@@ -17,6 +17,7 @@ from gpulease.policy.reservations.feasibility import (
     reserved_at,
     shortened,
 )
+from tests.helpers import draws
 from tests.policy.build import NOW
 from tests.policy.reservations.build import window
 
@@ -72,7 +73,7 @@ def agrees(example):
 examples = st.tuples(booked_windows(), pools)
 
 
-@settings(max_examples=300)
+@settings(max_examples=draws(50))
 @given(examples)
 def test_what_has_no_conflict_is_never_overbooked_and_what_has_one_is(example):
     assert agrees(example)
@@ -86,6 +87,7 @@ MUTANTS = {
 }
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("mutant", MUTANTS.values(), ids=MUTANTS)
 def test_a_mutant_of_the_rule_is_found(mutant, monkeypatch):
     monkeypatch.setattr(feasibility, "reserved_at", mutant)
@@ -116,7 +118,7 @@ def test_extra_time_is_reserved_for_those_who_have_it():
     assert found.missing == 1
 
 
-@settings(max_examples=150)
+@settings(max_examples=draws(30))
 @given(booked_windows(), pools, st.integers(1, 6))
 def test_the_window_that_is_offered_fits_and_no_nearer_whole_quarter_does(booked, pool, seats):
     there = {"cards": pool}
@@ -136,7 +138,7 @@ def test_the_window_that_is_offered_fits_and_no_nearer_whole_quarter_does(booked
     assert move is None or fits(move)
 
 
-@settings(max_examples=150)
+@settings(max_examples=draws(30))
 @given(booked_windows(), pools)
 def test_so_many_seats_fit_and_one_more_does_not(booked, pool):
     there, wanted = {"cards": pool}, window("new", 2 * HOUR, HOUR, seats=9, group="art")
@@ -189,6 +191,7 @@ def first_come(seats, capacity):
     return given_
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("mutant", [largest_remainder, first_come])
 def test_another_way_of_rounding_is_found_out(mutant):
     wide = st.tuples(seats_of, st.integers(0, 120))

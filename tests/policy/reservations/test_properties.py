@@ -13,6 +13,7 @@ from gpulease.policy.model import Alert, LeaseState, Start
 from gpulease.policy.planner import plan
 from gpulease.policy.reservations import departures as departing
 from gpulease.policy.reservations import seats
+from tests.helpers import draws
 from tests.policy.build import NOW, OUTS, active, busy, cards, request, seen, snapshot
 from tests.policy.reservations.build import window
 
@@ -148,7 +149,7 @@ class Lab:
                 self.broken.append("a member waits before an empty seat")
 
 
-quick = settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+quick = settings(max_examples=draws(5), deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @quick
@@ -183,6 +184,7 @@ MUTANTS = {
 }
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("mutant", MUTANTS.values(), ids=MUTANTS)
 def test_a_mutant_of_the_rule_is_found(mutant, monkeypatch):
     monkeypatch.setattr(*mutant)

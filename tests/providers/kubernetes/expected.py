@@ -2,12 +2,14 @@
 
 import re
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import yaml
 
 from gpulease.policy.document import parse
 from gpulease.policy.model import GPUClass
+from testcluster.own_chart import LOADER
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "kubernetes-asks.md"
 
@@ -21,13 +23,14 @@ class Expected:
     slot_units: int
 
 
+@cache
 def expected_asks() -> list[Expected]:
     found = []
     for section in PAGE.read_text(encoding="utf-8").split("\n## ")[1:]:
         blocks = re.findall(r"```yaml\n(.*?)```", section, re.DOTALL)
         assert len(blocks) == 2, section
         assert "\nSource: " in section
-        ask, words = (yaml.safe_load(block) for block in blocks)
+        ask, words = (yaml.load(block, Loader=LOADER) for block in blocks)
         found.append(
             Expected(
                 section.partition("\n")[0],
