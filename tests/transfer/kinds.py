@@ -11,7 +11,7 @@ import pytest
 
 from gpulease.errors import GPULeaseError
 from gpulease.transfer.api import Place
-from tests.conftest import NIGHTLY
+from tests.helpers import NIGHTLY
 from tests.transfer.companion_main import run
 from tests.transfer.pair import Pair, close_figures
 
