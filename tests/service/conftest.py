@@ -15,35 +15,44 @@ from gpulease.service.routes import OPERATIONS
 from tests.service import kit
 from tests.store.conftest import cluster  # noqa: F401 - a fixture: a private PostgreSQL
 
+# What the fixtures of a file put in place goes with it: other rooms run in the same process.
+WRITTEN: dict[str, str] = {}
+PARSED = cache(document.parse)
+_Schemas = openapi._Schemas
 
-@pytest.fixture(autouse=True, scope="session")
+
+@cache
+def schemas() -> openapi._Schemas:
+    return _Schemas(list(OPERATIONS))
+
+
+@pytest.fixture(autouse=True, scope="module")
 def policies_read_and_written_once() -> Iterator[None]:
     """Read and write each policy once: nearly all services here start with the same."""
-    dump, written = document.dump, dict[str, str]()
+    dump = document.dump
 
     def dumped(policy: document.PolicyDocument) -> str:
         found = repr(policy)
-        if found not in written:
-            written[found] = dump(policy)
-        return written[found]
+        if found not in WRITTEN:
+            WRITTEN[found] = dump(policy)
+        return WRITTEN[found]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(document, "dump", dumped)
-        patch.setattr(document, "parse", cache(document.parse))
+        patch.setattr(document, "parse", PARSED)
         yield
 
 
-@pytest.fixture(autouse=True, scope="session")
+@pytest.fixture(autouse=True, scope="module")
 def shapes_described_once() -> Iterator[None]:
     """Work the schemas of the API out once: they are the same whatever the service's address."""
-    make = openapi._Schemas
-    made = cache(lambda: make(list(OPERATIONS)))
+    made = schemas()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(openapi, "_Schemas", lambda _listed: made())
+        patch.setattr(openapi, "_Schemas", lambda _listed: made)
         yield
 
 
-@pytest.fixture(autouse=True, scope="session")
+@pytest.fixture(autouse=True, scope="module")
 def no_process_is_a_leases() -> Iterator[None]:
     """Look through no processes of the machine: supervisors are played here, and start none."""
     with pytest.MonkeyPatch.context() as patch:

@@ -62,6 +62,7 @@ class Pair:
     """Home and companion; `home(source)` and `gpu(source)` run cells as a notebook would."""
 
     def __init__(self, monkeypatch, settings=None, available=None, *, imports_ahead=False):
+        close_figures()
         self.main = types.ModuleType("__main__")
         monkeypatch.setitem(sys.modules, "__main__", self.main)
         self.ns = self.main.__dict__

@@ -86,7 +86,11 @@ def test_the_one_that_changes_is_the_one_that_travels(pair):
     assert {"one", "a", "three", "c", "film"}.isdisjoint(pair.last.moved)
 
 
-def test_what_nobody_can_reach_is_not_looked_at_and_what_a_library_draws_on_is(pair, monkeypatch):
+def test_what_nobody_can_reach_is_not_looked_at_and_what_a_library_draws_on_is(
+    new_pair, monkeypatch
+):
+    pair = new_pair()  # of one that lent what it made, something may be held
+    pair.attach()
     pair.home(PLT + "import pandas as pd\nplt.subplots(2, 2); n = []")
     for _ in range(2):
         pair.gpu("n.append(1)")
