@@ -415,6 +415,8 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
                 return self._array(obj)
             if isinstance(obj, np.void):
                 return reduce_row(self.met.memory, obj)
+            if isinstance(obj, np.dtype) and obj.fields is not None:
+                return _of_dtype(obj)
         if kind.__module__ == "matplotlib.cbook" and kind.__name__ == "CallbackRegistry":
             return private.reduce_callbacks(obj)
         if issubclass(kind, getattr(sys.modules.get("matplotlib.figure"), "Figure", ())):
@@ -483,8 +485,21 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         has_own = hasattr(obj, "mgr_locs") or type(obj).__name__.endswith("Manager")
         framed = partial(self.met.memory.framed, block=id(obj) if has_own else 0)
         if len(reduced) > 2 and type(reduced[2]) is dict:
+            for key, value in list(reduced[2].items()):
+                # The list ``_metadata`` of its class, say: else all frames would share it.
+                if type(value) is list and value is getattr(type(obj), key, None):
+                    del reduced[2][key]
             reduced[2].update(faces.own_column(obj))
         return tuple(_replaced(part, framed) for part in reduced)
+
+
+def _of_dtype(dtype: Any) -> Any:
+    """Reduce a data type with fields, but not to the dictionary that it keeps of them.
+
+    Else all that has a module's data type (the trees of all forests, say) would share that.
+    """
+    made, args, state = dtype.__reduce__()
+    return made, args, tuple(dict(part) if type(part) is dict else part for part in state)
 
 
 def _replaced(value: Any, replace: Callable[[Any], Any], depth: int = 3) -> Any:

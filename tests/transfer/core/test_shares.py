@@ -134,3 +134,22 @@ def test_a_forest_travels_and_memory_of_a_tree_does_not(sides):
     move(away, home)
     run(home, "values = model.estimators_[0].tree_.value")
     assert "Tree" in move(home, away).away["values"].reason
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        "import pandas as pd\na, b = pd.DataFrame({'x': [1]}), pd.DataFrame({'y': [2]})",
+        "import pandas as pd\na, b = pd.Series([1]), pd.Series([2])",
+        "from sklearn.ensemble import RandomForestClassifier as Forest\n"
+        "a, b = (Forest(2).fit([[1], [2]], [0, 1]) for _ in 'ab')",
+    ],
+)
+def test_values_of_a_library_share_nothing_that_is_its_own(sides, make):
+    pytest.importorskip("pandas")
+    pytest.importorskip("sklearn")
+    home, away = sides
+    run(home, make)
+    parcel = move(home, away)
+    assert not parcel.pins
+    assert {frozenset({"n:a"}), frozenset({"n:b"})} <= set(home.sizes)
