@@ -13,13 +13,15 @@ from collections.abc import Collection
 from contextlib import suppress
 from typing import Any
 
+from gpulease.sides.looks import ask, is_a
+
 #: How a root of these is named; what a person calls figure 1 is ``plt.figure(1)``.
 FIGURE = re.compile(r"Figure\[(\d+)\]")
 
 
 def figures() -> dict[str, Any]:
     """Return the figures by name, the current one last."""
-    return {f"Figure[{number}]": found.canvas.figure for number, found in managers().items()}
+    return {f"Figure[{number}]": found.canvas.figure for number, found in list(managers().items())}
 
 
 def managers() -> dict[int, Any]:
@@ -47,8 +49,8 @@ def may_draw(objects: Collection[Any]) -> bool:
 
 
 def _package(obj: Any) -> str:
-    named = obj if isinstance(obj, types.FunctionType | type) else type(obj)
-    of = obj.__name__ if isinstance(obj, types.ModuleType) else named.__module__
+    named = obj if is_a(obj, types.FunctionType | type) else type(obj)
+    of = ask(obj, "__name__") if type(obj) is types.ModuleType else ask(named, "__module__")
     return str(of).partition(".")[0]
 
 
@@ -63,6 +65,8 @@ def adopt(name: str, figure: Any) -> None:
     import matplotlib.pyplot  # the side that made the figure has it, this one may not
     from matplotlib import _pylab_helpers as helpers
 
+    if _registry() is None:
+        return
     backend = _registry().load_backend_module(matplotlib.get_backend())
     close(name)
     # As a figure's own pickle does, but for the number and but for IPython's backend, whose way for
