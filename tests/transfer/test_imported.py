@@ -8,7 +8,6 @@ from tests.transfer.kinds import plain
 
 #: Made by hand, they have an identity: it is shared.
 TOGETHER = {
-    "structured dtype": "import numpy as np\nmade = np.dtype([('x', 'f8')])",
     "ufunc of a function": "import numpy as np\nmade = np.frompyfunc(lambda x: x, 1, 1)",
     "type variable of the notebook's": "import typing\nmade = typing.TypeVar('made')",
     "instance": "import types\nmade = types.SimpleNamespace()",
