@@ -83,6 +83,9 @@ def _kind_can_change(kind: type) -> bool | None:  # noqa: PLR0911 - one a kind
     np = library("numpy")
     if np is not None and issubclass(kind, np.dtype | np.generic | np.ufunc):
         return bool(issubclass(kind, np.void))
+    pandas = library("pandas")
+    if pandas is not None and issubclass(kind, pandas.api.extensions.ExtensionDtype):
+        return False
     if ways.is_value(kind):
         return False
     return kind.__name__ not in _DESCRIPTORS

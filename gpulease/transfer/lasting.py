@@ -5,6 +5,7 @@ Else two figures would share a marker's path or a list of rcParams, and be one c
 
 from __future__ import annotations
 
+import importlib
 import sys
 import weakref
 from typing import Any
@@ -47,16 +48,31 @@ def _look(kind: type) -> dict[int, tuple[str, str]]:
     return found
 
 
+#: Modules whose tables of colours every colour map takes as they are.
+_TABLES = ("matplotlib._cm", "matplotlib._cm_listed")
+
+
 def settings() -> dict[int, str]:
-    """Return the lists in matplotlib's settings, which artists take as they are: id -> key."""
+    """Return what artists of matplotlib take as it is, by id: lists of rcParams, tables of colours.
+
+    Each has a key that says where it is found.
+    """
     matplotlib = sys.modules.get("matplotlib")
     if matplotlib is None:
         return {}
     items = dict.items(matplotlib.rcParams)
-    return {id(value): f"rc:{key}" for key, value in items if type(value) is list}
+    found = {id(value): f"rc:{key}" for key, value in items if type(value) is list}
+    for name in _TABLES:
+        for key, value in list(vars(sys.modules.get(name, matplotlib)).items()):
+            if type(value) in (list, dict) and key.endswith("_data"):
+                found[id(value)] = f"rc:{name}:{key}"
+    return found
 
 
 def setting(key: str) -> Any:
-    """Return the list that ``settings`` gave this key."""
-    rc: Any = __import__("matplotlib").rcParams
-    return dict.__getitem__(rc, key.removeprefix("rc:"))
+    """Return what ``settings`` gave this key."""
+    name, _, table = key.removeprefix("rc:").partition(":")
+    if table:
+        return vars(importlib.import_module(name))[table]
+    rc: Any = importlib.import_module("matplotlib").rcParams
+    return dict.__getitem__(rc, name)

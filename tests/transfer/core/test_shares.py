@@ -141,6 +141,9 @@ def test_a_forest_travels_and_memory_of_a_tree_does_not(sides):
     [
         "import pandas as pd\na, b = pd.DataFrame({'x': [1]}), pd.DataFrame({'y': [2]})",
         "import pandas as pd\na, b = pd.Series([1]), pd.Series([2])",
+        "import pandas as pd\na, b = (pd.array([1, None], dtype='Int64') for _ in 'ab')",
+        "from matplotlib.figure import Figure\na, b = Figure(), Figure()\n"
+        "for f in (a, b): f.add_subplot().imshow([[1, 2]], cmap='plasma')\ndel f",
         "from sklearn.ensemble import RandomForestClassifier as Forest\n"
         "a, b = (Forest(2).fit([[1], [2]], [0, 1]) for _ in 'ab')",
     ],
