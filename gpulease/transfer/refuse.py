@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import collections
 import contextvars
-import copyreg
 import ctypes
 import importlib.machinery
 import io
@@ -167,6 +166,8 @@ _CYTHON = re.compile(r"^_cython_\w+$")
 _EXTENSION = "a compiled extension module (load it again where it is used)"
 #: What a process knows of itself, and what is known by its address: the other side has its own.
 _OF_PROCESS: dict[tuple[str, str], str] = {
+    # Its ``__del__`` closes the file, which a copy has not.
+    ("numpy", "NpzFile"): "an open archive of numpy (take the arrays that you need out of it)",
     ("keras", "KerasSaveable"): "an object of Keras (take its get_weights() along)",
     ("keras", "Tracker"): "an object of Keras (take its get_weights() along)",
     ("spacy", "Language"): "a pipeline of spaCy (make it where it is used)",
@@ -249,21 +250,11 @@ def kind_that_stays(kind: type) -> str | None:
 
 
 def _with_del(kind: type) -> str | None:
-    """Of what has a ``__del__`` there is one only: with a second one it would run twice.
-
-    A library's class that says how it is pickled has seen to that.
-    """
+    """Of what has a ``__del__`` there is one only: with a second one it would run twice."""
     for base in kind.__mro__:
         if "__del__" in vars(base):
-            own = base.__module__ == "__main__" or module_digest(base.__module__)
-            return _DEL if own or _says_nothing_of_pickles(kind) else None
+            return _DEL if base.__module__ == "__main__" or module_digest(base.__module__) else None
     return None
-
-
-def _says_nothing_of_pickles(kind: type) -> bool:
-    names = ("__reduce_ex__", "__reduce__", "__getstate__")
-    told = any(getattr(kind, name) is not getattr(object, name) for name in names)
-    return not told and kind not in copyreg.dispatch_table
 
 
 def _of_torch(kind: type) -> str | None:
