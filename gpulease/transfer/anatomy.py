@@ -321,3 +321,11 @@ def set_space(obj: Any, space: dict[str, Any]) -> None:
         assert own is not None
         own.clear()
         own.update(space)
+
+
+def content_of(cell: types.CellType) -> Any:
+    """Return what a cell of a closure holds, None where it is empty."""
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return None

@@ -20,6 +20,7 @@ from gpulease.sides.hushed import import_quietly
 from gpulease.sides.looks import ask
 from gpulease.sides.state.own_modules import OwnModules
 
+from .anatomy import content_of
 from .classes import Undo
 
 _SCALARS = frozenset((int, float, complex, bool, str, bytes, type(None)))
@@ -46,15 +47,8 @@ def has_state(function: Any) -> bool:
     defaults = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
     if not (function.__closure__ or function.__dict__ or defaults):
         return False
-    held = [*map(_content, function.__closure__ or ()), *function.__dict__.values(), *defaults]
+    held = [*map(content_of, function.__closure__ or ()), *function.__dict__.values(), *defaults]
     return any(type(each) not in _FIXED for each in held) or bool(function.__dict__)
-
-
-def _content(cell: types.CellType) -> Any:
-    try:
-        return cell.cell_contents
-    except ValueError:
-        return None
 
 
 # ---- what runs

@@ -11,6 +11,7 @@ import copyreg
 import sys
 from typing import Any
 
+from .anatomy import content_of
 from .refuse import RefusedError
 
 #: Names and values of an enumeration's members, beside what ``__members__`` shows.
@@ -71,7 +72,7 @@ def _travels(called: Any) -> bool:
     )
     if called is None or isinstance(owner, tuple(each for each in stays if each)):
         return False
-    inner = [cell.cell_contents for cell in getattr(called, "__closure__", None) or ()]
+    inner = map(content_of, getattr(called, "__closure__", None) or ())
     return not any(getattr(each, "__module__", None) in _WINDOWS for each in (called, *inner))
 
 

@@ -24,6 +24,10 @@ def figures() -> dict[str, Any]:
     return {f"Figure[{number}]": found.canvas.figure for number, found in list(managers().items())}
 
 
+def _number(name: str) -> int:
+    return int(name.removeprefix("Figure[").removesuffix("]"))
+
+
 def managers() -> dict[int, Any]:
     """Return what pyplot has for each figure's number (``Gcf.figs``, which matplotlib documents).
 
@@ -59,7 +63,7 @@ _NEVER_DRAW = frozenset({*sys.stdlib_module_names, "__main__", "numpy", "torch"}
 
 def adopt(name: str, figure: Any) -> None:
     """Have pyplot hold a figure under its number, in place of the one that it holds there."""
-    number, held = int(name[len("Figure[") : -1]), managers()
+    number, held = _number(name), managers()
     if number in held and held[number].canvas.figure is figure:
         return
     import matplotlib.pyplot  # the side that made the figure has it, this one may not
@@ -77,7 +81,7 @@ def adopt(name: str, figure: Any) -> None:
 
 def close(name: str) -> None:
     """Have pyplot let go of a figure, which stays what it is."""
-    manager = managers().pop(int(name[len("Figure[") : -1]), None)
+    manager = managers().pop(_number(name), None)
     if manager is not None:
         with suppress(Exception):  # a window that is gone already
             manager.destroy()
@@ -86,7 +90,7 @@ def close(name: str) -> None:
 def sort(names: Collection[str]) -> None:
     """Make the last of these figures pyplot's current one."""
     held = managers()
-    wanted = [int(found[1]) for name in names if (found := FIGURE.fullmatch(name))]
+    wanted = [_number(name) for name in names if FIGURE.fullmatch(name)]
     for number in [each for each in wanted if each in held]:
         held[number] = held.pop(number)
 

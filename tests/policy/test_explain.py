@@ -340,7 +340,7 @@ def test_the_codes_of_ends_are_found() -> None:
     assert {"drain_timeout", "unknown_class", "server_gone"} <= codes_of("End")
 
 
-def test_whoever_reads_the_audit_reads_a_sentence_that_is_not_said_to_the_holder() -> None:
+def test_a_reader_of_the_audit_reads_a_sentence_that_is_not_said_to_the_holder() -> None:
     for code in sorted(recorded()):
         said = audited(code)
         assert said.endswith(".")
