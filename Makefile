@@ -17,7 +17,7 @@ BUNDLE := shared-data/share/jupyter/labextensions/gpulease/source.json
 # takes 1.5 GiB, and what is tested in it as much.
 CLUSTERS ?= $(shell awk '/^MemAvailable/ {print ($$2 > 10 * 1048576 ? 3 : 2)}' /proc/meminfo)
 # The other Pythons that test-pythons runs.
-PYTHONS ?= 3.13
+PYTHONS ?= 3.13 3.14
 # What meets the hub, with a whole round over HTTP.
 HUB55 := tests/hub tests/service/test_who_is_asking.py tests/service/test_hubapi.py tests/service/test_further_hubs.py tests/service/test_several_hubs.py tests/end_to_end/test_check.py tests/end_to_end/test_two_hubs.py
 

@@ -1,7 +1,7 @@
-"""Hides what imports and a value's own code show while values arrive.
+"""Hides what imports and a value's own code show while values are packed and while they arrive.
 
-In one process a module is imported once, and shows its messages once; nothing is loaded there at
-all.
+In one process a module is imported once, and shows its messages once; nothing is packed or loaded
+there at all.
 """
 
 from __future__ import annotations

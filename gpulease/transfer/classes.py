@@ -300,13 +300,51 @@ def _abstract_classes() -> list[Any]:
     return [cls for cls in seen.values() if is_a(cls, abc.ABCMeta)]
 
 
-#: What a notebook makes by these has a name and an identity, and Python pickles it by name alone:
-#: the attributes that each was given, those by position, and those by keyword.
-_GIVEN: dict[type, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    typing.ParamSpec: (("__name__",), ("__bound__", "__covariant__", "__contravariant__")),
-    typing.TypeVarTuple: (("__name__",), ()),
-}
-VARIABLES = frozenset({typing.TypeVar, *_GIVEN})
+#: What a notebook makes by these has a name and an identity, and Python pickles it by name alone.
+#: What a ``type`` statement makes came with 3.12.
+TYPE_VARIABLES: tuple[type, ...] = (
+    typing.TypeVar, typing.ParamSpec, typing.TypeVarTuple,
+    *([vars(typing)["TypeAliasType"]] if "TypeAliasType" in vars(typing) else []),
+)  # fmt: skip
+_GIVEN = (
+    "bound", "covariant", "contravariant", "infer_variance", "default", "constraints",
+    "value", "type_params",
+)  # fmt: skip
+
+
+def type_variable_of(obj: Any) -> tuple[str, str, dict[str, Any]]:
+    """Return what ``make_type_variable`` needs: kind, name, and what it was given."""
+    names = {each: f"__{each}__" for each in _GIVEN}
+    given = {each: getattr(obj, name) for each, name in names.items() if hasattr(obj, name)}
+    if getattr(obj, "has_default", bool)() is False:  # what says so is new in 3.13, too
+        given.pop("default", None)
+    if given.get("constraints"):
+        del given["bound"]  # which they exclude
+    if "value" in given and _mentions(given["value"], obj):
+        raise RefusedError("a type that is named in its own definition", obj)
+    return type(obj).__name__, obj.__name__, given
+
+
+def _mentions(kind: Any, alias: Any) -> bool:
+    """Say whether a type is made of ``alias``, which must be there before itself then."""
+    seen, queue = set(), [kind]
+    while queue:
+        each = queue.pop()
+        if each is alias:
+            return True
+        if id(each) not in seen:
+            seen.add(id(each))
+            queue += [*typing.get_args(each), getattr(each, "__value__", None)]
+    return False
+
+
+def make_type_variable(kind: str, name: str, given: dict[str, Any]) -> Any:
+    """Make a type variable or an alias of types."""
+    rest = {key: value for key, value in given.items() if key != "constraints"}
+    made = getattr(typing, kind)(name, *given.get("constraints", ()), **rest)
+    with contextlib.suppress(AttributeError):  # an alias has it for good, by who makes it
+        made.__module__ = "__main__"
+    return made
 
 
 def by_reference(obj: Any) -> bool:

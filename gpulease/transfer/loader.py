@@ -7,7 +7,6 @@ import io
 import math
 import pickle
 import types
-import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -85,8 +84,8 @@ class Here:
         return self._found(oid, object)
 
     def variable(self, oid: str, parts: tuple[Any, ...]) -> Any:
-        """Return a type variable."""
-        return self._found(oid, lambda: _type_variable(*parts))
+        """Return a type variable or an alias of types."""
+        return self._found(oid, lambda: classes.make_type_variable(*parts))
 
     def not_a_number(self, oid: str) -> Any:
         """Return a NaN."""
@@ -175,19 +174,6 @@ class Here:
     def lock_later(self, array: Any) -> None:
         """Make an array read-only once all is loaded."""
         self.locked.append(array)
-
-
-def _type_variable(kind: str, name: str, parts: dict[str, Any]) -> Any:
-    made_by = getattr(typing, kind)
-    constraints = parts.get("__constraints__", ())
-    options = {
-        key.strip("_"): value
-        for key, value in parts.items()
-        if key != "__constraints__" and not (constraints and key == "__bound__")
-    }
-    made = made_by(name, *constraints, **options)
-    made.__module__ = "__main__"
-    return made
 
 
 class _Unpickler(pickle.Unpickler):

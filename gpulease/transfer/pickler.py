@@ -40,12 +40,12 @@ from . import (
     weak,
 )
 from . import stayed as stayed_kind
+from .classes import TYPE_VARIABLES, type_variable_of
 from .memory import InFrame, Memory, Whole, reduce_array, reduce_in_frame, reduce_row, reduce_whole
 from .refuse import Limit, RefusedError, kind_that_stays, refused_by_type, refused_itself
 from .tables import Counterparts
 
 _LOCKS = {type(threading.Lock()): "Lock", type(threading.RLock()): "RLock"}
-_VARIABLES = (typing.TypeVar, typing.ParamSpec, typing.TypeVarTuple)
 _WAYS = (
     "__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__getnewargs__",
     "__getnewargs_ex__",
@@ -83,8 +83,12 @@ class Met:
         """Return the id of a class of the notebook, which was met."""
         oid = self.classes.id_of(cls)
         self.met_classes.add(oid)
-        self.class_spaces[id(anatomy.space_of_class(cls))] = cls
+        self.note_class_space(cls)
         return oid
+
+    def note_class_space(self, cls: type) -> None:
+        """Note whose attributes a cell may hold, before what is in the class is looked at."""
+        self.class_spaces[id(anatomy.space_of_class(cls))] = cls
 
     def constant(self, obj: Any) -> tuple[str, str] | None:
         """Return where an installed library has an object for good."""
@@ -346,15 +350,12 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         return rebuild.marker, (self.met.others.id_of(obj),)
 
     def variable(self, obj: Any) -> Any:
-        """Reduce a type variable of the notebook."""
-        if obj.__module__ != "__main__":
+        """Reduce a type variable or an alias of types that no module has."""
+        module = obj.__module__
+        if module != "__main__" and getattr(sys.modules.get(module), obj.__name__, None) is obj:
             return super().reducer_override(obj)
-        names = ("__bound__", "__covariant__", "__contravariant__", "__constraints__",
-                 "__default__")  # fmt: skip
-        parts = {name: getattr(obj, name) for name in names if hasattr(obj, name)}
-        parts = {name: value for name, value in parts.items() if name != "__default__"}
-        oid = self.met.others.id_of(obj)
-        return rebuild.variable, (oid, type(obj).__name__, obj.__name__, parts)
+        parts = type_variable_of(obj)
+        return rebuild.variable, (self.met.others.id_of(obj), *parts)
 
     def new_type(self, obj: Any) -> Any:
         """Reduce what ``typing.NewType`` made: Python pickles it by its name alone."""
@@ -559,5 +560,5 @@ KINDS: dict[type, Callable[[Pickler, Any], Any]] = {
     StandsIn: lambda pickler, obj: pickler.stays(obj.value),
     Whole: lambda _pickler, obj: reduce_whole(obj),
     typing.NewType: Pickler.new_type,
-    **dict.fromkeys(_VARIABLES, Pickler.variable),
+    **dict.fromkeys(TYPE_VARIABLES, Pickler.variable),
 }

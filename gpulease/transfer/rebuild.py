@@ -88,7 +88,7 @@ def marker(oid: str) -> Any:
 
 
 def variable(oid: str, *parts: Any) -> Any:
-    """Return a type variable of the notebook."""
+    """Return a type variable or an alias of types of the notebook."""
     return here().variable(oid, parts)
 
 

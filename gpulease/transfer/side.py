@@ -140,7 +140,8 @@ class Side:
         for root in frozenset().union(*(each.roots for each in rest)):
             values.pop(root, None)
         survey = Survey(met, values, self._roots.known())
-        survey.run({"p:" + pin: obj for pin, obj in self._counterparts.items()})
+        with hushed():  # nothing is pickled in one process, so nobody is warned that it is
+            survey.run({"p:" + pin: obj for pin, obj in self._counterparts.items()})
         survey.components += [each.component() for each in rest]
         return survey
 

@@ -336,7 +336,8 @@ class Survey:
             for key in self.met.refused.keys() & component.members.keys():
                 raise RefusedError(self.met.refused[key])
         except RefusedError as error:
-            component = Component(roots, error=error)
+            # One without a traceback, whose frames would keep what a cell deletes.
+            component = Component(roots, error=RefusedError(error.kind, error.blocker))
         except RecursionError:
             component = Component(roots, error=RefusedError(TOO_DEEP))
         except Exception as error:  # noqa: BLE001 - a value's own way of being pickled
@@ -384,7 +385,9 @@ class Survey:
         """Write the roots, and new contents of what is pinned."""
         for root in component.order:
             if root[0] == "c":
-                for part in classes.parts_of(self.met.classes.get(root[2:])):
+                cls: Any = self.met.classes.get(root[2:])
+                self.met.note_class_space(cls)
+                for part in classes.parts_of(cls):
                     pickler.dump(part)
             elif root[0] != "p" or not pinned:
                 pickler.dump(self._value(root))

@@ -27,8 +27,8 @@ def test_a_package_that_is_installed_later_is_told(
     ("version", "free_threaded", "said"),
     [
         ((3, 11), False, ""),
-        ((3, 13), False, ""),
-        ((3, 14), False, "this kernel runs Python 3.14"),
+        ((3, 14), False, ""),
+        ((3, 15), False, "this kernel runs Python 3.15"),
         ((3, 13), True, "this kernel runs a free-threaded build of Python 3.13"),
     ],
 )

@@ -165,7 +165,7 @@ KINDS = {
         "import csv, types\ngot = []; x = csv.writer(types.SimpleNamespace(write=got.append))\nclass Sink:\n    def __init__(self): self.rows = []\n    def write(self, row): self.rows.append(row)\ns = Sink(); y = csv.writer(s); z = csv.writer(types.SimpleNamespace(write=lambda row: got.append('z' + row)))",
         "x.writerow([1]); y.writerow([2]); z.writerow([3])", "(got, s.rows)"),
     "coders of json": Kind("import json\nx = json.JSONDecoder(object_hook=lambda d: got.append(d) or d, strict=False); got = []\ne = json.JSONEncoder(indent=1)", "x.decode(e.encode({'a': [1.5, '\\t']}))", "got"),
-    "rows of sqlite3": Kind("import sqlite3\nc = sqlite3.connect(':memory:'); c.row_factory = sqlite3.Row\nx = c.execute('select 1 as a, ? as \"b \"\"c\"', [b'2']).fetchall(); del c",
+    "rows of sqlite3": Kind("import sqlite3\nc = sqlite3.connect(':memory:'); c.row_factory = sqlite3.Row\nx = c.execute('select 1 as a, ? as \"b \"\"c\"', [b'2']).fetchall(); c.close(); del c",
                             "x += [x[0]]", "([(r.keys(), tuple(r), r['A']) for r in x], x[0] == x[-1])"),
     "the system's random numbers": Kind("import random\nx = random.SystemRandom()", "x.random()", "type(x).__name__"),
     "iterators at their end": Kind(

@@ -26,7 +26,7 @@ def note(x): seen.append(x); return len(seen)
 def faster():
     global rate
     rate *= 2
-import array, collections, functools, itertools, random
+import array, collections, functools, itertools, random, sys
 import numpy as np
 rng, old, mersenne = np.random.default_rng(0), np.random.RandomState(1), random.Random(2)
 philox = np.random.Generator(np.random.Philox(3))
@@ -37,6 +37,7 @@ def keep(x): last.append(x); words[x] += 1; by_key[x].append(1); ordered.move_to
 def kept(): return last, words, by_key, [*ordered.items()], numbers
 numbers = array.array("d", [1.5])
 ids, few = itertools.count(5, 2), iter(range(3, 30))
+if sys.version_info >= (3, 14): ids = few  # which pickles no iterator of itertools
 def fresh(): return next(ids), next(few)
 @functools.lru_cache(2)
 def slow(x): return x * 2
