@@ -312,9 +312,13 @@ def _opened(url: str, environment: Mapping[str, str], token: str = "") -> HTTPRe
     request = urllib.request.Request(url)  # noqa: S310 - http(s)
     if token:
         request.add_unredirected_header("Authorization", f"token {token}")
-    opened: HTTPResponse = urllib.request.urlopen(  # noqa: S310 - http(s)
-        request, timeout=_HUB_SECONDS, context=_internal_tls(environment)
-    )
+    try:
+        opened: HTTPResponse = urllib.request.urlopen(  # noqa: S310 - http(s)
+            request, timeout=_HUB_SECONDS, context=_internal_tls(environment)
+        )
+    except urllib.error.HTTPError as error:
+        error.close()  # its headers are all that is read of it
+        raise
     return opened
 
 

@@ -349,7 +349,8 @@ def _asked(base: str, path: str) -> str:
         with urllib.request.urlopen(f"{base}{path}", timeout=_SECONDS) as answer:  # noqa: S310
             return str(answer.read().decode())
     except urllib.error.HTTPError as error:  # health answers 503 with what is wrong
-        return str(error.read().decode())
+        with error:
+            return str(error.read().decode())
 
 
 def _said(asked: Callable[[], str]) -> str:

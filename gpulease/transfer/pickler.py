@@ -357,6 +357,20 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         parts = type_variable_of(obj)
         return rebuild.variable, (self.met.others.id_of(obj), *parts)
 
+    def _dtype(self, obj: Any, make: Any) -> Any:
+        """Reduce a data type: numpy has each of its own once, and pickles it as another one.
+
+        ``np.asarray(x, float)`` is ``x`` for the one only.
+        """
+        if obj.isbuiltin == 1:
+            return make, (obj.char,)
+        if obj.fields is None:
+            return super().reducer_override(obj)
+        # Not to the dictionary that it keeps of its fields: else all that has a module's data type
+        # (the trees of all forests, say) would share that.
+        made, args, state = obj.__reduce__()
+        return made, args, tuple(dict(part) if type(part) is dict else part for part in state)
+
     def new_type(self, obj: Any) -> Any:
         """Reduce what ``typing.NewType`` made: Python pickles it by its name alone."""
         if obj.__module__ != "__main__":
@@ -416,8 +430,8 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
                 return self._array(obj)
             if isinstance(obj, np.void):
                 return reduce_row(self.met.memory, obj)
-            if isinstance(obj, np.dtype) and obj.fields is not None:
-                return _of_dtype(obj)
+            if isinstance(obj, np.dtype):
+                return self._dtype(obj, np.dtype)
         if kind.__module__ == "matplotlib.cbook" and kind.__name__ == "CallbackRegistry":
             return private.reduce_callbacks(obj)
         if issubclass(kind, getattr(sys.modules.get("matplotlib.figure"), "Figure", ())):
@@ -492,15 +506,6 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
                     del reduced[2][key]
             reduced[2].update(faces.own_column(obj))
         return tuple(_replaced(part, framed) for part in reduced)
-
-
-def _of_dtype(dtype: Any) -> Any:
-    """Reduce a data type with fields, but not to the dictionary that it keeps of them.
-
-    Else all that has a module's data type (the trees of all forests, say) would share that.
-    """
-    made, args, state = dtype.__reduce__()
-    return made, args, tuple(dict(part) if type(part) is dict else part for part in state)
 
 
 def _replaced(value: Any, replace: Callable[[Any], Any], depth: int = 3) -> Any:

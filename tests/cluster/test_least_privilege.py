@@ -24,11 +24,13 @@ from testcluster.rights import Given, Grant, account_of, given, lacks
 from testcluster.site import settings, shipped
 from testcluster.site.people import LONG, Student, at_work
 from testcluster.site.site import Site
+from tests.helm_values.shipped import needs_helm
 from tests.helpers import wait_for, wait_for_async
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
 ACCOUNT = f"system:serviceaccount:{shipped.OWN_NAMESPACE}:gpulease"
+needs_helm()
 
 
 def roles() -> list[Given]:

@@ -51,6 +51,7 @@ def test_the_newest_comes_first_then_the_oldest_and_all_within_bounds() -> None:
     assert [n for n, _ in ledger.next(100, 2500)] == [1, 10]
     assert [n for n, _ in ledger.next(100, 1)] == [10]
     assert ledger.next(100, 2**30) == ledger.next(10, 2**30)
+    ledger.close()
 
 
 def test_what_is_a_day_old_or_too_much_is_given_up_and_counted(tmp_path: Path) -> None:

@@ -22,6 +22,12 @@ KINDS = {
         "r.n[0] = 1; a['x'][3] = 4",
         "seen = a.tolist(), r.tolist(), type(r).__name__, r.x.tolist(), np.shares_memory(a, r)",
     ],
+    "what is asked for as what it is": [
+        "import numpy as np\na = np.arange(3.0); n = np.arange(3); t = np.dtype('f4'); o = np.array([None, t])",
+        "b = np.asarray(a, float); k = np.asarray(n, np.int64); b[0] = 7",
+        "seen = [b is a, k is n, t is np.dtype('f4'), o.dtype is np.dtype(object), np.asarray(b, dtype=np.float64) is a]",
+        "seen += [np.ascontiguousarray(b, float) is a, a.tolist()]",
+    ],
     "one row of a structured array": [
         "import numpy as np\na = np.zeros(3, [('x', 'f8')])\nv = a['x']",
         "v[0] = 1",

@@ -16,7 +16,7 @@ from gpulease.wire import door, seal
 from gpulease.wire.connection import Wire
 from gpulease.wire.door import Proved, StreamKeys
 from gpulease.wire.lane import PIECE
-from gpulease.wire.message import header
+from gpulease.wire.message import Message, header
 from gpulease.wire.seal import TAG
 from gpulease.wire.stream import HELLO, WINDOW, Place
 from tests.helpers import wait_for
@@ -436,8 +436,15 @@ def test_a_new_client_gets_new_streams(ends: Ends) -> None:
     assert ends.bring() == ends.blob
 
 
+class Silent(Ends):
+    """A server that answers nothing."""
+
+    def handle(self, message: Message) -> None:
+        self.taken.append(message)
+
+
 def test_ends_that_close_leave_no_thread() -> None:
-    ends = Ends()
+    ends = Silent()
     threads = [*ends.client.threads, *ends.server.threads]
     pending = ends.client.request("bring", {})
     ends.close()
