@@ -10,7 +10,7 @@ from gpulease.errors import GPULeaseError
 class AwayOut(dict[int, Any]):
     """IPython's ``Out`` of a companion, which has the results of its own cells.
 
-    Those of the notebook come with a cell whose text names them.
+    Those of the notebook come with a cell whose text names them: one by its number, else all.
     """
 
     def __init__(self, shell: Any) -> None:
@@ -35,6 +35,11 @@ class AwayOut(dict[int, Any]):
     def get(self, key: int, default: Any = None) -> Any:
         """Return ``Out[key]`` or ``default``."""
         return self[key] if key in self else default  # noqa: SIM401 - that is what get is here
+
+    def become(self, content: dict[int, Any]) -> None:
+        """Hold what the notebook's ``Out`` holds, in its order."""
+        self.clear()
+        self.update(content)
 
     def _may_be_home(self, key: object) -> bool:
         return isinstance(key, int) and 0 < key < self._shell.execution_count

@@ -18,6 +18,7 @@ from gpulease.sides.looks import is_a
 _UNDERSCORES = re.compile(r"(?<!\w)(_{1,3}|_\d+)(?!\w)")
 
 _OUT = re.compile(r"\b(?:Out|_oh)\[(\d+)\]")
+_OUT_NAME = re.compile(r"\b(?:Out|_oh)\b")
 #: The name under which values of ``Out`` travel to a GPU cell; gone when the cell runs.
 CARRIER = "gpulease_out"
 
@@ -92,7 +93,7 @@ class Results:
                 self.resolve(value)
 
     def for_away(self, source: str) -> tuple[dict[str, Any], list[str]]:
-        """Return what a GPU cell reads of ``_``, ``__``, ``_n``, ``Out[n]``: values and a program.
+        """Return what a GPU cell reads of ``_``, ``__``, ``_n``, ``Out``: values and a program.
 
         The values are home's; the program's lines put them, and those that the companion computed
         itself, under the names that they have at home.  There are none when the cell reads none.
@@ -104,14 +105,15 @@ class Results:
             for name in _names(source)
             if name in namespace
         ]
+        every = _reads_all(source)
         entries: list[str] = []
-        for number in {int(found) for found in _OUT.findall(source)}:
+        for number in namespace["_oh"] if every else {int(n) for n in _OUT.findall(source)}:
             value = dict.get(namespace["_oh"], number)
-            if value is not None and not is_a(value, RemoteResult):
+            if every or (value is not None and not is_a(value, RemoteResult)):
                 entries.append(f"{number}: {_carried(f'Out[{number}]', value, values)}")
         lines = [
             f"get_ipython().push({{{', '.join(names)}}}, interactive=False)" if names else "",
-            f"Out.update({{{', '.join(entries)}}})" if entries else "",
+            f"Out.{'become' if every else 'update'}({{{', '.join(entries)}}})" if entries else "",
         ]
         return values, [line for line in lines if line]
 
@@ -165,3 +167,30 @@ def _names(source: str) -> Iterator[str]:
         found = (node for node in nodes if isinstance(node, ast.Name))
         words = [name.id for name in found if isinstance(name.ctx, ast.Load)]
     yield from dict.fromkeys(word for word in words if _UNDERSCORES.fullmatch(word))
+
+
+def _reads_all(source: str) -> bool:
+    """Say whether a cell reads more of ``Out`` than what a key leads to: its length, say.
+
+    Of a key, ``Out`` beside the GPU says itself where its result is.
+    """
+    if not _OUT_NAME.search(source):
+        return False
+    try:
+        nodes = list(ast.walk(ast.parse(source)))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return len(_OUT_NAME.findall(source)) > len(_OUT.findall(source))
+    return sum(map(_is_out, nodes)) > sum(map(_reads_by_key, nodes))
+
+
+def _is_out(node: ast.AST) -> bool:
+    return isinstance(node, ast.Name) and node.id in ("Out", "_oh")
+
+
+def _reads_by_key(node: ast.AST) -> bool:
+    match node:
+        case ast.Subscript(value=asked) | ast.Attribute(value=asked, attr="get"):
+            return _is_out(asked)
+        case ast.Compare(ops=[ast.In() | ast.NotIn()], comparators=[asked]):
+            return _is_out(asked)
+    return False

@@ -78,6 +78,11 @@ def picture(space: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
     return {"values": values, "aliases": aliases}
 
 
+def missing(space: dict[str, Any], names: Iterable[str]) -> list[str]:
+    """Return the names that have no value here, or one that is on the other side."""
+    return [name for name in names if name not in space or type(space[name]) is Stayed]
+
+
 def _overlapping(spans: list[tuple[int, int, str]]) -> list[list[str]]:
     """Return the paths of arrays whose memory overlaps: views of one memory are aliases."""
     groups: list[list[str]] = []

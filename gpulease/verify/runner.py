@@ -214,7 +214,7 @@ class _Kernel:
     def bring(self, names: Sequence[str]) -> dict[str, str]:
         """Bring variables to the notebook's kernel; return by name why one did not come."""
         self.silent("globals()")
-        missing = self.ask(f"[n for n in {list(names)!r} if n not in globals()]")
+        missing = self.ask(f"{_PICTURE}.missing(globals(), {list(names)!r})")
         why = {name: str(self.silent(name).reply.get("evalue", "")) for name in missing}
         return {name: text for name, text in why.items() if text != f"name {name!r} is not defined"}
 

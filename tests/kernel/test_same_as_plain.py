@@ -251,6 +251,15 @@ def test_a_result_that_is_not_on_the_gpu_says_where_it_is(home: HomeKernel, ask:
     assert home.run("%%gpu\nOut[10**6 + 0]").error == "KeyError: 1000000"
 
 
+def test_a_gpu_cell_that_reads_all_results_has_those_of_both_sides(home: HomeKernel) -> None:
+    first = home.run("['first']").reply["execution_count"]
+    second = home.run("%%gpu\n'second'").reply["execution_count"]
+    newer = f"[each for each in Out.items() if each[0] >= {first}]"
+    assert home.run(f"%%gpu\n{newer}").result == f"[({first}, ['first']), ({second}, 'second')]"
+    at_home = home.run("len(Out)").result
+    assert home.run("%%gpu\nlen(Out) - 1").result == at_home
+
+
 def test_a_gpu_cell_that_only_writes_underscores_reads_no_result(home: HomeKernel) -> None:
     home.run("(each for each in [1])")  # does not travel
     cell = home.run("%%gpu\nfor _ in range(2):\n    x = '_'  # _, __")

@@ -16,6 +16,8 @@ GOOD = (
     "%%time\nimport random; random.seed(1); r = random.random()",
     "class C: pass\nc = C(); c.box = box\n1 / 0",
 )
+#: What stays where it is, and is not read where it is not.
+STAYS = ("n = 1", "import hashlib\nh = hashlib.sha256(b'a')\nh.hexdigest()", "n += 1\nn")
 BAD = (
     "import random\nx = random.random()",
     "g = (i for i in range(3))",
@@ -54,6 +56,14 @@ def test_one_that_may_not_says_which_cell_and_what_to_do(tmp_path, capsys):
     assert (aside["cell"], aside["kind"]) == (4, "set aside")
     assert aside["found"].startswith("cell 5; variable")
     assert "first" in aside["found"], "whatever stands for g"
+
+
+def test_what_stays_on_the_gpu_and_is_read_there_alone_is_named_and_no_error(tmp_path, capsys):
+    path = write(tmp_path / "stays.ipynb", STAYS)
+    assert main(["verify", path, "--pattern", "alternating-home", "--json"]) == 0
+    (finding,) = json.loads(capsys.readouterr().out)["placements"][0]["findings"]
+    assert (finding["kind"], finding["name"]) == ("stays", "h")
+    assert "a running hash" in finding["found"]
 
 
 @pytest.mark.parametrize("content", ["", "{}", '{"cells": 3}', "not json"])
