@@ -105,11 +105,14 @@ class WidgetRelay:
         if comm is None:
             return
         publish = {"data": content.get("data"), "metadata": message.get("metadata")}
-        comm.publish_msg(kind, buffers=message.get("buffers") or None, **publish)
+        buffers = message.get("buffers") or None
         if kind == "comm_close":
             self.forget(comm_id)
-            if self._manager.comms.get(comm_id) is comm:
-                self._manager.unregister_comm(comm)
+            # Closed for good: else it would tell the page once more when it is collected.
+            unknown = self._manager.comms.get(comm_id) is not comm
+            comm.close(buffers=buffers, deleting=unknown, **publish)
+        else:
+            comm.publish_msg(kind, buffers=buffers, **publish)
 
     def hand_over(self, comm: RelayedComm) -> None:
         """A callback is to run on the GPU: it finds there what home cells changed, and home its.

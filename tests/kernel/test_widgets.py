@@ -230,8 +230,12 @@ def test_a_widget_of_the_notebook_is_used_in_a_gpu_cell(home: HomeKernel) -> Non
         (comm_id, "start on the GPU")
     ]
     assert home.run("label.value").result == "'start on the GPU'"
-    home.run("%%gpu\nlabel.close()")
-    assert home.run("label.comm is None").result == "True", "closed is closed on both sides"
+    closed = home.run("%%gpu\nlabel.close()")
+    after = home.run("label.comm is None")
+    assert after.result == "True", "closed is closed on both sides"
+    told = [m["content"]["comm_id"] for m in closed.messages + after.messages
+            if m["msg_type"] == "comm_close"]  # fmt: skip
+    assert told == [comm_id], "and the page is told once"
 
 
 SHOWN = {
