@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import abc
 import enum
+import functools
 import io
 import operator
 import pickle
@@ -16,7 +17,6 @@ import threading
 import types
 import typing
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import cloudpickle
@@ -100,9 +100,12 @@ class Met:
         return found
 
 
-#: Library classes whose ``__getstate__`` gives copies, or leaves out what a cell can read.
+#: Library classes whose ``__getstate__`` gives copies, or leaves out what a cell can read: patsy's
+#: cannot be pickled, so statsmodels makes them again, with the names that its caller happens to have.
 _FORGETFUL = {
     ("collections", "Counter"),
+    ("patsy", "*"),
+    ("statsmodels", "ModelData"),
     *(
         ("numpy", name)
         for name in ("Chebyshev", "Hermite", "HermiteE", "Laguerre", "Legendre", "Polynomial")
@@ -154,7 +157,9 @@ def takes_raw(cls: type) -> bool:
     if not anatomy.made_by_python(cls):
         return cls is types.SimpleNamespace
     if _is_the_persons(cls) or any(
-        (package_of(base), base.__name__) in _FORGETFUL for base in cls.__mro__
+        (package_of(base), name) in _FORGETFUL
+        for base in cls.__mro__
+        for name in (base.__name__, "*")
     ):
         return True
     # What has no way of its own besides its builtin's is that and its attributes.
@@ -450,6 +455,8 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             return NotImplemented
         if np is not None and not anatomy.made_by_python(kind):
             return self._compiled(obj, kind)
+        if "__wrapped__" in (anatomy.space_of(obj) or ()) and kind not in self.dispatch_table:
+            return _reduce_wrapper(obj)
         return super().reducer_override(obj)
 
     def _compiled(self, obj: Any, kind: type) -> Any:
@@ -460,7 +467,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         reduced = obj.__reduce_ex__(5)
         if type(reduced) is not tuple:
             return reduced
-        return tuple(_replaced(part, partial(self._own_array, obj)) for part in reduced)
+        return tuple(_replaced(part, functools.partial(self._own_array, obj)) for part in reduced)
 
     def _own_array(self, owner: Any, array: Any) -> Any:
         return array.copy() if array.base is owner else array
@@ -498,7 +505,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             return reduced
         # Blocks copy on write what they share; others have an array once.
         has_own = hasattr(obj, "mgr_locs") or type(obj).__name__.endswith("Manager")
-        framed = partial(self.met.memory.framed, block=id(obj) if has_own else 0)
+        framed = functools.partial(self.met.memory.framed, block=id(obj) if has_own else 0)
         if len(reduced) > 2 and type(reduced[2]) is dict:
             for key, value in list(reduced[2].items()):
                 # The list ``_metadata`` of its class, say: else all frames would share it.
@@ -506,6 +513,16 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
                     del reduced[2][key]
             reduced[2].update(faces.own_column(obj))
         return tuple(_replaced(part, framed) for part in reduced)
+
+
+def _reduce_wrapper(obj: Any) -> Any:
+    """Reduce in a library's way, with what ``functools.wraps`` noted (numba's ufuncs forget it)."""
+    reduced = obj.__reduce_ex__(5)
+    if type(reduced) is not tuple or any(part is not None for part in reduced[2:]):
+        return reduced
+    names = {*functools.WRAPPER_ASSIGNMENTS, "__wrapped__"}
+    noted = {name: value for name, value in vars(obj).items() if name in names}
+    return *reduced[:2], noted, None, None, rebuild.note_attributes
 
 
 def _replaced(value: Any, replace: Callable[[Any], Any], depth: int = 3) -> Any:

@@ -173,6 +173,11 @@ def fill_function(made: Any, state: tuple[dict[str, Any], Any]) -> None:
         made.__dict__ = space
 
 
+def note_attributes(made: Any, noted: dict[str, Any]) -> None:
+    """Give an object attributes that its own way of being pickled left out."""
+    vars(made).update(noted)
+
+
 def wrapped(kind: Any, function: Any, space: dict[str, Any]) -> Any:
     """Return a class or static method with these attributes."""
     made = kind(function)

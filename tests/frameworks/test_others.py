@@ -20,7 +20,6 @@ EVERY = notebooks_kin.NOTEBOOKS | notebooks_others.NOTEBOOKS
 REFUSED = {
     "numba": "cannot be packed",
     "spacy": "a pipeline of spaCy",
-    "statsmodels formulas": "does not load on the other side",
     "keras": "an object of Keras",
     "keras classes": "an object of Keras",
 }
