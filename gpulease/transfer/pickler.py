@@ -101,7 +101,7 @@ class Met:
 
 
 #: Library classes whose ``__getstate__`` gives copies, or leaves out what a cell can read: patsy's
-#: cannot be pickled, so statsmodels makes them again, with the names that its caller happens to have.
+#: cannot be pickled, so statsmodels makes them again, with the names that its caller has.
 _FORGETFUL = {
     ("collections", "Counter"),
     ("patsy", "*"),
