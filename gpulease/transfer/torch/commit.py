@@ -253,17 +253,6 @@ def joined(owner: torch.Tensor, view: bool, like: torch.Tensor) -> torch.Tensor:
     return made
 
 
-def new(cls: type) -> Any:
-    """Return an empty instance."""
-    made_by: Any = cls.__new__
-    return made_by(cls)
-
-
-def set_attributes(obj: Any, state: dict[str, Any]) -> None:
-    """Give an instance its attributes, by none of its own ways."""
-    obj.__dict__.update(state)
-
-
 @contextmanager
 def each_set(objects: Iterable[Any], name: str, value: Any) -> Iterator[None]:
     """Set an attribute of objects for the body, and put back what it was."""
