@@ -195,15 +195,13 @@ def _flat(args: Any) -> Any:
             yield each
 
 
-def stand_in(
-    label: str, kind: Any, row: Any, requires_grad: bool, of_graph: bool
-) -> ValuelessTensor:
-    """Return what stands for a tensor of class ``kind`` and of this layout."""
-    dtype, _, size, stride = row
+def stand_in(of: tuple[str, Any, bool], row: Any, requires_grad: bool) -> ValuelessTensor:
+    """Return what stands for a tensor of this layout; ``of`` is as its attribute is."""
+    dtype, size, stride = row
     empty = torch.empty_strided(size, stride, dtype=dtype, device="meta")
     made: ValuelessTensor = torch.Tensor._make_subclass(ValuelessTensor, empty, requires_grad)
-    made.gpulease_of = (label, kind, of_graph)
-    if issubclass(kind, torch.nn.Parameter):
+    made.gpulease_of = of
+    if issubclass(of[1], torch.nn.Parameter):
         made._is_param = True  # isinstance looks at it
     return made
 
@@ -222,9 +220,11 @@ def way(kind: type, usual: Reduce | None) -> Reduce | None:
     def reduce(pickler: Any, tensor: torch.Tensor) -> Any:
         with torch._C.DisableTorchFunctionSubclass():
             if is_left_out(tensor):
+                of = pickler.met.structure_of, type(tensor), tensor.grad_fn is not None
+                row = tensor.dtype, tuple(tensor.size()), tensor.stride()
+                made = getattr(tensor, "gpulease_of", of), row, tensor.requires_grad
                 grad = tensor.grad if tensor.is_leaf else None
-                told = _told(tensor, pickler.met.structure_of)
-                return stand_in, told, (grad,), None, None, fill
+                return stand_in, made, (grad,), None, None, fill
         return pickler.as_usual(tensor, kind, usual)
 
     return reduce
@@ -235,10 +235,3 @@ def is_left_out(tensor: torch.Tensor) -> bool:
     if isinstance(tensor, ValuelessTensor):
         return True
     return bool(is_plain(tensor) and tensor.untyped_storage().nbytes() >= SMALL)
-
-
-def _told(tensor: torch.Tensor, label: str) -> tuple[Any, ...]:
-    own = (label, type(tensor), tensor.grad_fn is not None)
-    label, kind, of_graph = getattr(tensor, "gpulease_of", own)
-    row = (tensor.dtype, tensor.storage_offset(), tuple(tensor.size()), tensor.stride())
-    return label, kind, row, tensor.requires_grad, of_graph
