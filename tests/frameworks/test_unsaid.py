@@ -16,7 +16,7 @@ def test_what_torch_warns_of_in_our_own_calls_is_under_no_cell():
         module = torch.jit.script(torch.nn.Linear(2, 2))
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
-        code = objects.reduce(module)[1][0]
+        code = objects.script(None, module)[1][0]
         made = objects.load(code)
         loading.quantized(b"\1\1", torch.int8, (2,), 0.1, 0)
         crow, columns = torch.tensor([0, 1, 2]), torch.tensor([0, 1])

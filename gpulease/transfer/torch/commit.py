@@ -16,9 +16,10 @@ import torch
 
 #: Bytes compared at once.  A device needs room for them, and for as many answers.
 _PART = 16 * 2**20
-#: Tensor, what it is to show (None: as it does) and with which bits, its class, whether it is to
-#: require gradients (None for both: as it is), its version.
-Face = tuple[torch.Tensor, torch.Tensor | None, Any, Any, bool | None, int | None]
+_HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
+#: Tensor, what it is to show (None: as it does), its class, whether it is to require gradients
+#: (None for both: as it is), its version (None: it has none).
+Face = tuple[torch.Tensor, torch.Tensor | None, Any, bool | None, int | None]
 
 
 @dataclass
@@ -37,34 +38,37 @@ class Plan:
         """Write everything; what was there before is noted first."""
         with torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
             for storage, data in self.writes:
-                swap(storage, data, undo)
+                put(storage, 0, data, undo)
             for face in self.faces:
                 _shape(undo, face)
-            filled = {id(face[0]): face[0] for face in self.faces}
-            filled.update((key, tensor) for key, (tensor, _) in self.contents.items())
-            for key, tensor in filled.items():
-                content = self.contents[key][1] if key in self.contents else {}
-                undo.add(partial(_fill, tensor, _copied(tensor)))
-                _fill(tensor, content)
+            empty: dict[str, Any] = {}
+            contents = {id(face[0]): (face[0], empty) for face in self.faces} | self.contents
+            for tensor, beside in contents.values():
+                old = {k: dict(v) if k == "attributes" else v for k, v in content(tensor).items()}
+                undo.add(partial(_fill, tensor, old))
+                _fill(tensor, beside)
             for generator, state in self.generators:
                 undo.add(partial(generator.set_state, generator.get_state()))
                 generator.set_state(torch.frombuffer(bytearray(state), dtype=torch.uint8))
             for oid, made, live in self.binds:
                 undo.add(partial(self.bind, oid, live))
                 self.bind(oid, made)
-            _raise_versions(self.faces)
+            for tensor, *_, version in self.faces:
+                if version is not None and version > tensor._version:
+                    missing = version - tensor._version
+                    torch.autograd.graph.increment_version([tensor] * missing)
 
 
 def _shape(undo: Any, face: Face) -> None:
     """Let a tensor show what it shows on the other side, as a tensor of the same class."""
-    live, shows, bits, kind, requires_grad, _ = face
+    live, shows, kind, requires_grad, _ = face
     if requires_grad is None:
         return
     if live.grad_fn is not None:
         live.detach_()
     if shows is not None:
-        undo.add(partial(_show, live, live.detach(), _bits(live)))
-        _show(live, shows, bits)
+        undo.add(partial(setattr, live, "data", live.detach()))
+        live.data = shows
     if type(live) is not kind:
         undo.add(partial(setattr, live, "__class__", type(live)))
         live.__class__ = kind
@@ -73,51 +77,27 @@ def _shape(undo: Any, face: Face) -> None:
         live.requires_grad = requires_grad
 
 
-def _show(tensor: torch.Tensor, shows: torch.Tensor, bits: Any) -> None:
-    tensor.data = shows
-    if bits:  # they are lost with the data
-        torch._C._set_tensor_metadata(tensor, bits)
-
-
-def _bits(tensor: torch.Tensor) -> dict[str, bool] | None:
+def bits_of(tensor: torch.Tensor) -> dict[str, bool] | None:
+    """Return which of its bits are set, as torch's own pickles tell them; None for none."""
     found = {"conj": tensor.is_conj(), "neg": tensor.is_neg()}
     return {name: True for name, bit in found.items() if bit} or None
 
 
-def _raise_versions(faces: list[Face]) -> None:
-    for tensor, *_, version in faces:
-        if version is not None and not tensor.is_inference():
-            missing = version - tensor._version
-            if missing > 0:
-                torch.autograd.graph.increment_version([tensor] * missing)
-
-
-def _content(tensor: torch.Tensor) -> dict[str, Any]:
+def content(tensor: torch.Tensor) -> dict[str, Any]:
     """Return what a tensor is beside its memory."""
     out: dict[str, Any] = {}
-    if tensor.is_leaf:
-        if tensor.grad is not None:
-            out["grad"] = tensor.grad
-        if tensor._backward_hooks:
-            out["hooks"] = tensor._backward_hooks
-        if post := tensor._post_accumulate_grad_hooks:
-            out["post"] = post
+    is_leaf = tensor.is_leaf
+    if is_leaf:
+        for name in _HOOKS:
+            if hooks := getattr(tensor, name):
+                out[name] = hooks
     elif tensor.retains_grad:
-        if tensor.grad is not None:
-            out["grad"] = tensor.grad
         out["retain"] = True
+    if (is_leaf or "retain" in out) and tensor.grad is not None:
+        out["grad"] = tensor.grad
     if tensor.__dict__:
         out["attributes"] = tensor.__dict__
     return out
-
-
-def _copied(tensor: torch.Tensor) -> dict[str, Any]:
-    return {k: dict(v) if k == "attributes" else v for k, v in _content(tensor).items()}
-
-
-def content(tensor: torch.Tensor) -> dict[str, Any] | None:
-    """Return what is put into the tensor of the other side, None where that is nothing."""
-    return _content(tensor) or None
 
 
 def _fill(tensor: torch.Tensor, content: dict[str, Any]) -> None:
@@ -128,19 +108,15 @@ def _fill(tensor: torch.Tensor, content: dict[str, Any]) -> None:
         grad = content.get("grad")
         if tensor.grad is not grad:
             set_grad(tensor, grad)
-    if tensor.is_leaf:
-        _set_hooks(tensor, "_backward_hooks", content.get("hooks"))
-        _set_hooks(tensor, "_post_accumulate_grad_hooks", content.get("post"))
+    for name in _HOOKS if tensor.is_leaf else ():
+        hooks = content.get(name)
+        if getattr(tensor, name) is not hooks and (hooks or getattr(tensor, name)):
+            setattr(tensor, name, hooks)
     attributes = content.get("attributes", {})
     if tensor.__dict__ is not attributes and (tensor.__dict__ or attributes):
         attributes = dict(attributes)
         tensor.__dict__.clear()
         tensor.__dict__.update(attributes)
-
-
-def _set_hooks(tensor: torch.Tensor, name: str, hooks: Any) -> None:
-    if getattr(tensor, name) is not hooks and (hooks or getattr(tensor, name)):
-        setattr(tensor, name, hooks)
 
 
 def set_grad(tensor: torch.Tensor, grad: torch.Tensor | None) -> None:
@@ -162,30 +138,23 @@ def flat(storage: torch.UntypedStorage) -> torch.Tensor:
     return out.set_(storage, 0, (storage.nbytes(),), (1,))
 
 
-def write(storage: torch.UntypedStorage, data: Any, start: int = 0) -> None:
-    """Put bytes into a new storage."""
-    if size := memoryview(data).nbytes:
-        held = bytearray(data) if memoryview(data).readonly else data
-        part = flat(storage)[start : start + size]
-        part.copy_(torch.frombuffer(held, dtype=torch.uint8))
+def put(storage: torch.UntypedStorage, start: int, data: Any, undo: Any) -> None:
+    """Put bytes into a storage from a place on; what it had is in ``data`` then, for ``undo``.
 
-
-def swap(storage: torch.UntypedStorage, data: Any, undo: Any, start: int = 0) -> None:
-    """Put bytes into a storage where it has others; what it had is in ``data`` then.
-
-    So nothing is needed beside the two to take it back.
+    So nothing is needed beside the two to take it back.  Without ``undo`` the storage is new.
     """
     held = bytearray(data) if memoryview(data).readonly else data
     size = memoryview(held).nbytes
     if not size:
         return
-    for here, there in zip(
-        flat(storage)[start : start + size].split(_PART),
-        torch.frombuffer(held, dtype=torch.uint8).split(_PART),
-        strict=True,
-    ):
-        if _swap(here, there):
-            undo.add(partial(_swap, here, there))
+    here = flat(storage)[start : start + size]
+    there = torch.frombuffer(held, dtype=torch.uint8)
+    if undo is None:
+        here.copy_(there)
+        return
+    for parts in zip(here.split(_PART), there.split(_PART), strict=True):
+        if _swap(*parts):
+            undo.add(partial(_swap, *parts))
 
 
 def _swap(here: torch.Tensor, there: torch.Tensor) -> bool:
@@ -251,17 +220,6 @@ def joined(owner: torch.Tensor, view: bool, like: torch.Tensor) -> torch.Tensor:
     made = owner.detach()
     made.data = like
     return made
-
-
-def new(cls: type) -> Any:
-    """Return an empty instance."""
-    made_by: Any = cls.__new__
-    return made_by(cls)
-
-
-def set_attributes(obj: Any, state: dict[str, Any]) -> None:
-    """Give an instance its attributes, by none of its own ways."""
-    obj.__dict__.update(state)
 
 
 @contextmanager

@@ -18,14 +18,16 @@ from gpulease.transfer.state import Row
 
 #: Storage to device; ``data`` says at once whether there is any.
 _tags: Any = weakref.WeakKeyDictionary()
-_BYTES: Any = torch.UntypedStorage
-_DEVICE = _BYTES.device.__get__
+# Private to torch: where one has gone, this room does not open, and tensors stay by name.
+_extension_name = torch._C._get_privateuse1_backend_name
+#: Has the call that seeds all of CUDA's devices once there is one, a new one for each seed.
+_seeded = torch.cuda._lazy_seed_tracker
 
 
 def tag_of(storage: torch.UntypedStorage) -> str:
     """Return the device on which a storage belongs, '' for this side's own memory."""
     own = storage.device
-    if own.type not in ("cpu", "meta"):
+    if own.type != "cpu":
         return str(own)
     tag: str = _tags.get(storage, "") if _tags.data else ""
     return tag
@@ -44,7 +46,7 @@ def is_here(tag: str, side: str) -> bool:
 
 def empty(size: int, tag: str, side: str) -> torch.UntypedStorage:
     """Return a storage of ``size`` bytes on its device, or here with the tag of that device."""
-    if tag and is_here(tag, side):
+    if tag == "meta" or (tag and is_here(tag, side)):
         return torch.UntypedStorage(size, device=_there(tag))
     storage = torch.UntypedStorage(size)
     if tag:
@@ -60,15 +62,17 @@ def _there(tag: str) -> str:
     return tag if there else f"{kind}:0"
 
 
+def _storage_of(tensor: torch.Tensor) -> Any:
+    with torch._C.DisableTorchFunctionSubclass():
+        try:
+            return tensor.untyped_storage()
+        except (NotImplementedError, RuntimeError):  # no face over one storage
+            return None
+
+
 def is_tagged(tensor: torch.Tensor) -> bool:
     """Say whether a tensor of this side's memory belongs on a device."""
-    with torch._C.DisableTorchFunctionSubclass():
-        if not _tags.data or tensor.device.type != "cpu":
-            return False
-        try:
-            return tensor.untyped_storage() in _tags
-        except (NotImplementedError, RuntimeError):  # no face over one storage
-            return False
+    return bool(_tags.data) and _storage_of(tensor) in _tags
 
 
 # ---- what is a copy on a device is one here
@@ -122,12 +126,8 @@ def use_of(obj: Any) -> dict[int, int]:
     """Return the bytes that a tensor takes on a device, by the storage's address."""
     if not isinstance(obj, torch.Tensor) or obj.device.type in ("cpu", "meta"):
         return {}
-    with torch._C.DisableTorchFunctionSubclass():
-        try:
-            storage = obj.untyped_storage()
-        except (NotImplementedError, RuntimeError):
-            return {}
-        return {storage.data_ptr(): storage.nbytes()}
+    storage = _storage_of(obj)
+    return {} if storage is None else {storage.data_ptr(): storage.nbytes()}
 
 
 def total_use(error: BaseException) -> int | None:
@@ -160,11 +160,15 @@ class _Seeds:
 
     def read(self) -> _Drawn | None:
         """Return the last seed and states of this process; None where there is nothing to tell."""
-        queued = _queued()
+        queued = _seeded.manual_seed_all_cb  # none in a process whose device is in use
         if queued is not None and queued is not self._queued:
             self._queued = queued
             self._now = _Drawn(self._now.times + 1, torch.initial_seed())
-        drawn = {name: _states(module) for name, module in _modules() if module.is_initialized()}
+        drawn = {
+            name: tuple(map(_bytes, module.get_rng_state_all()))
+            for name, module in _modules()
+            if module.is_initialized()
+        }
         if drawn:
             known = dict(self._now.devices) | drawn
             self._now = self._now._replace(devices=tuple(sorted(known.items())))
@@ -184,55 +188,35 @@ class _Seeds:
                 _set_states(module, drawn[name])
             elif told.times != self._now.times:
                 module.manual_seed_all(told.seed)
-        self._now, self._queued = told, _queued()
+        self._now, self._queued = told, _seeded.manual_seed_all_cb
 
 
 def _modules() -> Iterator[tuple[str, Any]]:
     """Return the devices of this torch that have generators, by name; CUDA also where none is."""
-    for name in ("cuda", "xpu", _registered()):
+    for name in ("cuda", "xpu", _extension_name()):
         module = getattr(torch, name, None)
         if all(hasattr(module, each) for each in ("get_rng_state_all", "is_initialized")):
             yield name, module
 
 
-def _registered() -> str:
-    """Return the name of the device that an extension of torch added, if one did."""
-    ask = getattr(torch._C, "_get_privateuse1_backend_name", None)
-    return str(ask()) if ask is not None else ""
+def _bytes(state: torch.Tensor) -> bytes:
+    return bytes(state.numpy())
 
 
-def _states(module: Any) -> tuple[bytes, ...]:
-    return tuple(bytes(state.numpy()) for state in module.get_rng_state_all())
+def state_of(raw: bytes) -> torch.Tensor:
+    """Return a generator's state of its bytes."""
+    return torch.frombuffer(bytearray(raw), dtype=torch.uint8)
 
 
 def _set_states(module: Any, states: tuple[bytes, ...]) -> None:
-    tensors = [torch.frombuffer(bytearray(state), dtype=torch.uint8) for state in states]
-
     def give() -> None:
-        module.set_rng_state_all(tensors[: module.device_count()])
+        module.set_rng_state_all([*map(state_of, states)][: module.device_count()])
 
     later = getattr(module, "_lazy_call", None)
     later(give) if later is not None else give()
 
 
-def _queued() -> Any:
-    """Return the call that seeds all devices once there is one: a new one each time it is asked.
-
-    A process whose device is in use seeds it at once and queues nothing.
-    """
-    tracker = getattr(torch.cuda, "_lazy_seed_tracker", None)
-    return getattr(tracker, "manual_seed_all_cb", None)
-
-
 _seeds = _Seeds()
-
-
-def _generator() -> bytes:
-    return bytes(torch.get_rng_state().numpy())
-
-
-def _set_generator(state: bytes) -> None:
-    torch.set_rng_state(torch.frombuffer(bytearray(state), dtype=torch.uint8))
 
 
 def _set_hooks(number: int) -> None:
@@ -241,7 +225,10 @@ def _set_hooks(number: int) -> None:
 
 
 ROWS: dict[str, Row] = {
-    "torch.generator": (_generator, _set_generator),
+    "torch.generator": (
+        lambda: _bytes(torch.get_rng_state()),
+        lambda raw: torch.set_rng_state(state_of(raw)),
+    ),
     "torch.seeds": (_seeds.read, _seeds.set),
     "torch.hooks": (lambda: RemovableHandle.next_id, _set_hooks),
 }

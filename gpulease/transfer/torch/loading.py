@@ -18,11 +18,7 @@ import torch
 from gpulease.sides.names.variables import user_names
 from gpulease.transfer import rebuild, stayed
 from gpulease.transfer.torch import commit, devices
-from gpulease.transfer.torch.commit import each_set
-
-from .commit import Plan, flat, set_grad, write
-
-_META = torch.device("meta")
+from gpulease.transfer.torch.commit import Plan, each_set, flat, put
 
 
 def plan() -> Plan:
@@ -46,32 +42,21 @@ def memory(oid: str, size: int, tag: str, data: Any) -> torch.UntypedStorage:
         plan().writes.append((live, data))
         return live
     made = devices.empty(size, tag, here.side)
-    write(made, data)
+    put(made, 0, data, None)
     _keep(oid, made, live)
     return made
 
 
-def large_memory(oid: str, size: int, tag: str) -> torch.UntypedStorage:
+def large_memory(oid: str, size: int, tag: str) -> Any:
     """Return the storage ``oid``, whose memory travels in pieces."""
     here = rebuild.here()
     live = here.found(oid)
-    found: torch.UntypedStorage = here.large_memory(
+    return here.large_memory(
         oid,
         lambda known: bool(known.nbytes() == size),
         lambda _size: devices.empty(size, tag, here.side),
         lambda made: _keep(oid, made, live),
     )
-    return found
-
-
-def meta_memory(oid: str, size: int) -> torch.UntypedStorage:
-    """Return a storage without memory."""
-    live = rebuild.here().found(oid)
-    if live is not None and live.nbytes() == size:
-        return live
-    made = torch.UntypedStorage(size, device="meta")
-    _keep(oid, made, live)
-    return made
 
 
 def _keep(oid: str, made: Any, live: Any) -> None:
@@ -82,18 +67,9 @@ def _keep(oid: str, made: Any, live: Any) -> None:
         plan().binds.append((oid, made, live))
 
 
-def array(  # noqa: PLR0917 - a pickle passes arguments by position
-    storage: torch.UntypedStorage, kind: Any, dtype: Any, shape: Any, strides: Any, offset: int,
-    writeable: bool,
-) -> Any:  # fmt: skip
-    """Return an array over the memory of a storage (``offset`` in bytes)."""
-    made = rebuild.view(flat(storage).numpy(), kind, dtype, shape, strides, offset, True)
-    if not writeable:
-        rebuild.here().lock_later(made)
-    return made
-
-
-fill_array = rebuild.fill_array
+def array(storage: torch.UntypedStorage, *how: Any) -> Any:
+    """Return an array over the memory of a storage; ``how`` as ``rebuild.view`` has it."""
+    return rebuild.view(flat(storage).numpy(), *how)
 
 
 # ---- tensors
@@ -109,7 +85,7 @@ def face(kind: Any, storage: Any, row: Any, requires_grad: bool = False,
     owner, view = shared
     if owner is not None:
         out = commit.joined(owner, view, out)
-    if kind is not torch.Tensor and kind is not None:
+    if kind is not torch.Tensor:
         return torch.Tensor._make_subclass(kind, out, requires_grad)
     return out.requires_grad_() if requires_grad else out
 
@@ -130,13 +106,13 @@ def tensor(  # noqa: PLR0917 - a pickle passes arguments by position
             shows = None if _shows(live, storage, row) else face(kind, storage, row)
             if shows is not None and bits:
                 torch._C._set_tensor_metadata(shows, bits)
-            plan().faces.append((live, shows, bits, kind, requires_grad, version))
+            plan().faces.append((live, shows, kind, requires_grad, version))
             return live
         with torch.inference_mode(inference):
             made = face(kind, storage, row, requires_grad and not inference, (owner, view))
         if bits:
             torch._C._set_tensor_metadata(made, bits)
-        plan().faces.append((made, None, None, None, None, version))
+        plan().faces.append((made, None, None, None, version))
         _keep(oid, made, live)
     return made
 
@@ -159,14 +135,14 @@ def _shows(live: torch.Tensor, storage: Any, row: Any) -> bool:
     if own is storage:
         return bool(live.storage_offset() == offset)
     shift = (offset - live.storage_offset()) * live.element_size()
-    here = own.data_ptr() if own.device == storage.device != _META else 0
+    here = own.data_ptr() if own.device == storage.device != torch.device("meta") else 0
     return bool(here) and here == storage.data_ptr() + shift
 
 
 def sparse(layout: Any, parts: list[Any], size: Any, coalesced: bool | None,
            requires_grad: bool) -> torch.Tensor:  # fmt: skip
     """Return a sparse tensor over the memory of its parts."""
-    faces = [face(None, storage, row) for storage, row in parts]
+    faces = [face(torch.Tensor, storage, row) for storage, row in parts]
     device = faces[-1].device  # said, for a notebook may have set a default device
     if layout is torch.sparse_coo:
         made = torch.sparse_coo_tensor(
@@ -180,14 +156,9 @@ def sparse(layout: Any, parts: list[Any], size: Any, coalesced: bool | None,
     return made.requires_grad_(requires_grad)
 
 
-def fill_grad(made: torch.Tensor, grad: torch.Tensor | None) -> None:
-    """Give a new sparse tensor its gradient."""
-    set_grad(made, grad)
-
-
 def nested(part: Any, rows: list[Any], requires_grad: bool) -> torch.Tensor:
     """Return a nested tensor over its memory."""
-    buffer = face(None, *part)
+    buffer = face(torch.Tensor, *part)
     tables = [torch.tensor(row, dtype=torch.int64, device="cpu") for row in rows]
     with unsaid():  # that it is a prototype was said where it was made
         made: torch.Tensor = torch._nested_view_from_buffer(buffer, *tables)
@@ -210,33 +181,23 @@ def quantized(  # noqa: PLR0917 - as above
 
 
 class _Elsewhere(torch.autograd.Function):  # type: ignore[misc]
-    """The node in place of graphs that stayed: all leaves are its inputs."""
+    """The last node of a value whose graph stayed, and the one below it: all leaves are its inputs.
+
+    Only the value's own is ever run backward.
+    """
 
     @staticmethod
-    def forward(ctx: Any, where: str, *_leaves: torch.Tensor) -> torch.Tensor:
-        ctx.where = where
-        return torch.zeros(())
-
-    @staticmethod
-    def backward(ctx: Any, *_grads: torch.Tensor) -> Any:
-        raise _error(ctx.where, None)
-
-
-class _Value(torch.autograd.Function):  # type: ignore[misc]
-    """The last node of a value whose graph stayed on the other side."""
-
-    @staticmethod
-    def forward(ctx: Any, signed: str, where: str, shows: Any, _anchor: torch.Tensor) -> Any:
-        ctx.signed, ctx.where = signed, where
-        return face(*shows)
+    def forward(ctx: Any, where: str, signed: str, shows: Any, *_below: torch.Tensor) -> Any:
+        ctx.where, ctx.signed = where, signed
+        return face(*shows) if shows else torch.zeros(())
 
     @staticmethod
     def backward(ctx: Any, *_grads: torch.Tensor) -> Any:
         raise _error(ctx.where, ctx.value())
 
 
-#: A custom function's node is an instance of these.
-STAND_IN: Any = (_Elsewhere._backward_cls, _Value._backward_cls)
+#: A custom function's node is an instance of this.
+STAND_IN: Any = _Elsewhere._backward_cls
 
 
 class GraphElsewhereError(RuntimeError):
@@ -269,15 +230,10 @@ def signature(value: torch.Tensor, side: str) -> str:
 def anchor(where: str, leaves: tuple[torch.Tensor, ...]) -> tuple[str, torch.Tensor]:
     """Return a value over all ``leaves``, over which the values of their graphs are made."""
     # Leaves that were frozen since take part in a graph that was made before.
-    with torch.inference_mode(False), torch.enable_grad(), _requiring(leaves):
+    with torch.inference_mode(False), torch.enable_grad():
         last = torch.zeros((), requires_grad=True)
-        return where, _Elsewhere.apply(where, *leaves, last)
-
-
-@contextmanager
-def _requiring(leaves: tuple[torch.Tensor, ...]) -> Iterator[None]:
-    with each_set(leaves, "requires_grad", True):
-        yield
+        with each_set(leaves, "requires_grad", True):
+            return where, _Elsewhere.apply(where, "", None, *leaves, last)
 
 
 def graph_tensor(  # noqa: PLR0917 - a pickle passes arguments by position
@@ -290,14 +246,14 @@ def graph_tensor(  # noqa: PLR0917 - a pickle passes arguments by position
     with torch._C.DisableTorchFunctionSubclass():
         known = live is not None and live.grad_fn is not None
         if known and signature(live, here.side) == signed and _shows(live, storage, row):
-            plan().faces.append((live, None, None, None, None, version))
+            plan().faces.append((live, None, None, None, version))
             return live
         where, base = over
         with torch.inference_mode(False), torch.enable_grad():
-            made: torch.Tensor = _Value.apply(signed, where, (kind, storage, row), base)
+            made: torch.Tensor = _Elsewhere.apply(where, signed, (kind, storage, row), base)
     node: Any = made.grad_fn
     node.value = weakref.ref(made)
-    plan().faces.append((made, None, None, None, None, version))
+    plan().faces.append((made, None, None, None, version))
     _keep(oid, made, live)
     return made
 

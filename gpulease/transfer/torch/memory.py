@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import array
 import ctypes
+import functools
 import operator
 import pickle
 import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -18,7 +19,7 @@ from gpulease.transfer import pieces, rebuild
 from gpulease.transfer.faces import byte_bounds
 from gpulease.transfer.refuse import RefusedError
 from gpulease.transfer.torch import commit, devices, loading
-from gpulease.transfer.torch.commit import flat, swap, write
+from gpulease.transfer.torch.commit import flat, put
 from gpulease.transfer.torch.loading import STAND_IN
 
 #: Smaller storages travel inside the pickle, as bytes.
@@ -34,15 +35,7 @@ _OVER_AWAY = 0
 _LEAF: Any = torch._C._functions.AccumulateGrad
 Leaves = frozenset[int]
 _NONE: Leaves = frozenset()
-
-
-class Graph(NamedTuple):
-    """A tensor's graph: its last node, and the leaves; of the same leaves the same tuple."""
-
-    node: Any
-    leaves: tuple[torch.Tensor, ...]
-    #: Whether a part of it is on the other side.
-    over_away: bool
+_OVER: Leaves = frozenset({_OVER_AWAY})
 
 
 class Reached:
@@ -51,18 +44,19 @@ class Reached:
     def __init__(self) -> None:
         self._known: dict[Any, Leaves] = {None: _NONE}
         self._by_id: dict[int, torch.Tensor] = {}
-        #: Each set once, and the sets of two of them together, so that ``is`` compares them.
-        self._sets: dict[Leaves, Leaves] = {}
-        self._joined: dict[tuple[int, int], Leaves] = {}
+        #: Each union once, so that ``is`` compares most of them.
+        self._join = functools.cache(frozenset.union)
         self._tuples: dict[Leaves, tuple[torch.Tensor, ...]] = {}
 
-    def of(self, tensor: torch.Tensor) -> Graph:
-        """Return the graph of a tensor that has one."""
-        node = tensor.grad_fn
-        leaves = self._below(node)
+    def of(self, tensor: torch.Tensor) -> tuple[tuple[torch.Tensor, ...], bool]:
+        """Return a graph's leaves, and whether a part of it is on the other side.
+
+        Of the same leaves it is the same tuple.
+        """
+        leaves = self._below(tensor.grad_fn)
         if leaves not in self._tuples:
             self._tuples[leaves] = tuple(self._by_id[key] for key in sorted(leaves - {_OVER_AWAY}))
-        return Graph(node, self._tuples[leaves], _OVER_AWAY in leaves)
+        return self._tuples[leaves], _OVER_AWAY in leaves
 
     def _below(self, root: Any) -> Leaves:
         """Return the leaves below a node, from those of the nodes below it, which are kept."""
@@ -70,37 +64,22 @@ class Reached:
         stack = [] if root in known else [(root, root.next_functions)]
         while stack:  # a node waits here until all below it are known
             node, following = stack[-1]
-            found = _NONE
+            found = _OVER if isinstance(node, STAND_IN) else _NONE
             for below, _ in following:
                 leaves = known.get(below)
                 if leaves is None:
                     if type(below) is not _LEAF:
                         stack.append((below, below.next_functions))
                         break
-                    leaves = known[below] = self._leaf(below.variable)
-                if leaves is not found:
-                    found = self._join(found, leaves)
+                    leaf = below.variable
+                    self._by_id[id(leaf)] = leaf
+                    leaves = known[below] = frozenset({id(leaf)})
+                if leaves and leaves is not found:
+                    found = self._join(found, leaves) if found else leaves
             else:
-                if isinstance(node, STAND_IN):
-                    found = self._join(found, self._set(frozenset({_OVER_AWAY})))
                 known[node] = found
                 stack.pop()
         return known[root]
-
-    def _leaf(self, leaf: torch.Tensor) -> Leaves:
-        self._by_id[id(leaf)] = leaf
-        return self._set(frozenset({id(leaf)}))
-
-    def _set(self, leaves: Leaves) -> Leaves:
-        return self._sets.setdefault(leaves, leaves)
-
-    def _join(self, one: Leaves, two: Leaves) -> Leaves:
-        if not one or not two:
-            return one or two
-        key = (id(one), id(two))
-        if key not in self._joined:
-            self._joined[key] = self._set(one | two)
-        return self._joined[key]
 
 
 @dataclass
@@ -268,21 +247,14 @@ def reduce_storage(pickler: Any, storage: torch.UntypedStorage) -> Any:
     if storage._cdata in own.inside:
         raise RefusedError("a storage over a part of other memory")
     oid, size = pickler.met.others.id_of(storage), storage.nbytes()
-    if storage.device.type == "meta":
-        return loading.meta_memory, (oid, size)
+    tag = devices.tag_of(storage)
+    if tag == "meta":
+        return loading.memory, (oid, size, tag, b"")
     if size > rebuild.COPIED_BYTES:
-        return loading.large_memory, (pickler.note_large(storage), size, devices.tag_of(storage))
-    return loading.memory, (oid, size, devices.tag_of(storage), bytes_of(storage))
-
-
-def bytes_of(storage: torch.UntypedStorage) -> Any:
-    """Return what is in a storage: bytes, or a buffer where that would be large."""
-    size = storage.nbytes()
-    if size >= _SMALL:
-        return pickle.PickleBuffer(read(storage, 0, size))
-    if storage.device.type != "cpu":
-        storage = storage.cpu()
-    return ctypes.string_at(storage.data_ptr(), size)
+        return loading.large_memory, (pickler.note_large(storage), size, tag)
+    data = read(storage, 0, size)
+    packed = pickle.PickleBuffer(data) if size >= _SMALL else bytes(data)
+    return loading.memory, (oid, size, tag, packed)
 
 
 def read(storage: torch.UntypedStorage, start: int, stop: int) -> memoryview:
@@ -298,19 +270,12 @@ def read(storage: torch.UntypedStorage, start: int, stop: int) -> memoryview:
     return memoryview(raw).cast("B")
 
 
-def _layout(storage: torch.UntypedStorage) -> str:
-    return f"{storage.nbytes()} bytes {devices.tag_of(storage)}"
-
-
-def _write(storage: torch.UntypedStorage, start: int, part: Any, undo: Any) -> None:
-    with torch.no_grad():
-        if undo is None:
-            write(storage, part, start)
-        else:
-            swap(storage, part, undo, start)
-
-
-LARGE = pieces.Way(torch.UntypedStorage.nbytes, _layout, read, _write)
+LARGE = pieces.Way(
+    torch.UntypedStorage.nbytes,
+    lambda storage: f"{storage.nbytes()} bytes {devices.tag_of(storage)}",
+    read,
+    put,
+)
 
 
 # ---- arrays
@@ -337,9 +302,9 @@ def reduce_array(pickler: Any, found: Any) -> Any:
         return None
     pickler.met.memory.owns(root, *byte_bounds(root))
     offset = found.__array_interface__["data"][0] - storage.data_ptr()
-    flags = found.flags.writeable
-    made = storage, type(found), found.dtype, found.shape, found.strides, offset, flags
+    writeable = found.flags.writeable
+    made = storage, type(found), found.dtype, found.shape, found.strides, offset, writeable
     space = getattr(found, "__dict__", None)
     if type(found) is np.ndarray or space is None:
         return loading.array, made
-    return loading.array, made, (space,), None, None, loading.fill_array
+    return loading.array, made, (space,), None, None, rebuild.fill_array

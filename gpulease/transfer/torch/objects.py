@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import operator
-import types
 import weakref
 from typing import Any
 
@@ -15,13 +15,9 @@ from torch.utils.hooks import RemovableHandle
 
 from gpulease.transfer import rebuild
 from gpulease.transfer.refuse import RefusedError
-from gpulease.transfer.torch.commit import each_set, new, set_attributes
+from gpulease.transfer.torch import loading
+from gpulease.transfer.torch.commit import each_set
 from gpulease.transfer.torch.loading import unsaid
-
-from . import loading
-
-_SCALING = "a GradScaler before its update() (call that in the cell that calls its step())"
-
 
 _RAW = (
     torch.nn.Module,
@@ -31,16 +27,13 @@ _RAW = (
 )
 
 
-#: How a module is pickled by torch: all its attributes, in a copy of their dictionary.
-_MODULES: Any = getattr(torch.nn.Module, "__getstate__", None)
-
-
 def is_raw(kind: type) -> bool:
     """Say whether objects are their attributes: modules, but for those that torch has ways for."""
     if not issubclass(kind, _RAW) or issubclass(kind, torch.jit.ScriptModule):
         return False
-    own: Any = getattr(kind, "__getstate__", None)
-    if own in (_MODULES, RemovableHandle.__getstate__):
+    own: Any = kind.__getstate__
+    # Torch pickles a module as all its attributes, in a copy of their dictionary.
+    if own in (torch.nn.Module.__getstate__, RemovableHandle.__getstate__):
         return True
     where = getattr(own, "__module__", None) or ""
     # That of a parametrised module only refuses (torch.nn.utils.parametrize, _inject_new_class).
@@ -53,26 +46,13 @@ def attributes(pickler: Any, obj: Any) -> Any:
     return pickler.taken_apart(obj) if is_raw(type(obj)) and not compiled else NotImplemented
 
 
-def script(_pickler: Any, obj: Any) -> Any:
-    """Reduce a scripted module to its code and its tensors."""
-    return reduce(obj)
-
-
-def optimizer(_pickler: Any, obj: Any) -> Any:
-    """Reduce an optimiser to its attributes, without what a scheduler put around ``step``."""
-    return new, (type(obj),), optimizer_state(obj), None, None, set_optimizer
-
-
 def scaler(pickler: Any, obj: Any) -> Any:
     """Reduce a scaler, unless it is between two steps: those it keeps by the optimisers' ``id``."""
     if obj.__dict__.get("_per_optimizer_states"):
-        raise RefusedError(_SCALING)
+        raise RefusedError(
+            "a GradScaler before its update() (call that in the cell that calls its step())"
+        )
     return pickler.taken_apart(obj)
-
-
-def loader(_pickler: Any, obj: Any) -> Any:
-    """Reduce a loader, without its workers."""
-    return new, (type(obj),), state(obj), None, None, set_attributes
 
 
 def limits(_pickler: Any, obj: Any) -> Any:
@@ -116,12 +96,13 @@ class Restart:
             loader._iterator = loader._get_iterator()
 
 
-def state(loader: DataLoader[Any]) -> dict[str, Any]:
-    """Return the attributes of a loader, its live iterator left out."""
-    live: Any = loader._iterator
+def loader(_pickler: Any, obj: DataLoader[Any]) -> Any:
+    """Reduce a loader to its attributes, without its workers."""
+    live: Any = obj._iterator
     if live is not None and not isinstance(live, Restart):
         live = Restart(live._base_seed)
-    return {**loader.__dict__, "_iterator": live}
+    state = {**obj.__dict__, "_iterator": live}
+    return rebuild.bare, (type(obj),), state, None, None, rebuild.fill_bare
 
 
 # A scheduler wraps the optimiser's ``step`` in a function that refers to it weakly
@@ -129,13 +110,13 @@ def state(loader: DataLoader[Any]) -> dict[str, Any]:
 # wrapper and every hook out.
 
 
-def optimizer_state(obj: torch.optim.Optimizer) -> tuple[dict[str, Any], bool]:
-    """Return an optimiser's attributes, and whether a scheduler has wrapped its ``step``."""
-    state = dict(obj.__dict__)
-    wrapped = getattr(state.get("step"), "_wrapped_by_lr_sched", False)
+def optimizer(_pickler: Any, obj: torch.optim.Optimizer) -> Any:
+    """Reduce an optimiser to its attributes, without what a scheduler put around ``step``."""
+    attributes = dict(obj.__dict__)
+    wrapped = hasattr(attributes.get("step"), "_wrapped_by_lr_sched")
     if wrapped:
-        del state["step"]
-    return state, bool(wrapped)
+        del attributes["step"]
+    return rebuild.bare, (type(obj),), (attributes, wrapped), None, None, set_optimizer
 
 
 def set_optimizer(obj: torch.optim.Optimizer, state: tuple[dict[str, Any], bool]) -> None:
@@ -149,35 +130,26 @@ def set_optimizer(obj: torch.optim.Optimizer, state: tuple[dict[str, Any], bool]
 
 
 def _wrapped_step(obj: torch.optim.Optimizer) -> Any:
-    optimizer = weakref.ref(obj)
-    step: Any = type(obj).step
+    optimizer, step = weakref.ref(obj), type(obj).step
 
+    @functools.wraps(step)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         found: Any = optimizer()
         found._opt_called = True  # what the scheduler's wrapper does
-        return types.MethodType(step, found)(*args, **kwargs)
+        return step(found, *args, **kwargs)
 
-    wrapper.__dict__.update(step.__dict__)
-    wrapper.__name__, wrapper.__qualname__ = step.__name__, step.__qualname__
-    wrapper.__module__, wrapper.__doc__ = step.__module__, step.__doc__
     wrapper.__dict__["_wrapped_by_lr_sched"] = True
     return wrapper
 
 
-def tensors(module: torch.jit.ScriptModule) -> dict[str, torch.Tensor]:
-    """Return parameters and buffers by name; one that has two names stands under both."""
-    return {
-        **dict(module.named_parameters(remove_duplicate=False)),
-        **dict(module.named_buffers(remove_duplicate=False)),
-    }
-
-
-def reduce(module: torch.jit.ScriptModule) -> Any:
-    """Return the reduction of a scripted or traced module."""
+def script(_pickler: Any, module: torch.jit.ScriptModule) -> Any:
+    """Reduce a scripted or traced module to its code and its tensors, by each of their names."""
     code = io.BytesIO()
     with unsaid():  # torch would rather export
         torch.jit.save(module, code)
-    return load, (code.getvalue(),), tensors(module), None, None, set_tensors
+    tensors = dict(module.named_parameters(remove_duplicate=False))
+    tensors.update(module.named_buffers(remove_duplicate=False))
+    return load, (code.getvalue(),), tensors, None, None, set_tensors
 
 
 def load(code: bytes) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -11,18 +12,15 @@ from gpulease.transfer.refuse import RefusedError
 from gpulease.transfer.valueless import SMALL, refusal
 from gpulease.transfer.ways import Reduce
 
-from . import loading, memory
-from .commit import content
-
-_NO_DISPATCH = getattr(torch.Tensor, "__torch_dispatch__", None)
+from . import commit, loading, memory
 
 
+@dataclass(eq=False)
 class Anchor:
     """Stands for the graphs of one side that reach the same leaves."""
 
-    def __init__(self, where: str, leaves: tuple[torch.Tensor, ...]) -> None:
-        self.where = where
-        self.leaves = leaves
+    where: str
+    leaves: tuple[torch.Tensor, ...]
 
     def __reduce__(self) -> Any:
         return loading.anchor, (self.where, self.leaves)
@@ -31,7 +29,7 @@ class Anchor:
 def is_plain(tensor: torch.Tensor) -> bool:
     """Say whether a tensor is a strided face over a storage and nothing else."""
     return (
-        getattr(type(tensor), "__torch_dispatch__", None) is _NO_DISPATCH
+        type(tensor).__torch_dispatch__ is torch.Tensor.__torch_dispatch__
         and tensor.layout is torch.strided
         and not (tensor.is_quantized or tensor.is_nested or tensor.is_mkldnn)
         and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
@@ -48,32 +46,32 @@ def reduce(pickler: Any, tensor: torch.Tensor) -> Any:
         oid, kind = pickler.met.others.id_of(tensor), type(tensor)
         if tensor.grad_fn is not None:
             return _of_graph(pickler, own, tensor, storage, row)
-        bits = {n: True for n in ("conj", "neg") if getattr(tensor, f"is_{n}")()}
-        version = None if tensor.is_inference() else tensor._version
-        args = (oid, kind, storage, row, tensor.requires_grad, version, bits or None)
+        version, bits = None if tensor.is_inference() else tensor._version, commit.bits_of(tensor)
+        args = (oid, kind, storage, row, tensor.requires_grad, version, bits)
         shared = own.shared.get(id(tensor), ())
-        return loading.tensor, args + shared, content(tensor), None, None, loading.fill
+        content = commit.content(tensor) or None
+        return loading.tensor, args + shared, content, None, None, loading.fill
 
 
 def _of_graph(pickler: Any, own: memory.Met, tensor: torch.Tensor, storage: Any, row: Any) -> Any:
     """Reduce a tensor of a graph: the value travels, the graph stays."""
-    graph = own.reached.of(tensor)
-    side, node = pickler.met.label, graph.node
+    reached, over_away = own.reached.of(tensor)
+    side, node = pickler.met.label, tensor.grad_fn
     stands = isinstance(node, loading.STAND_IN)  # here for a graph of the other side
     if stands and tensor._backward_hooks:
         raise RefusedError("a hook on a value whose graph is on the other side", tensor)
-    where = node.where if stands else side + ("over" if graph.over_away else "")
-    over = own.anchors.get((where, id(graph.leaves)))
+    where = node.where if stands else side + ("over" if over_away else "")
+    over = own.anchors.get((where, id(reached)))
     if over is None:
-        leaves = tuple(sorted(graph.leaves, key=pickler.met.others.id_of))  # both sides sort alike
+        leaves = tuple(sorted(reached, key=pickler.met.others.id_of))  # both sides sort alike
         if pickler.met.structure_of is not None:  # where no value is, no backward needs a leaf
             leaves = ()
-        over = own.anchors[where, id(graph.leaves)] = Anchor(where, leaves)
-    kind = None if type(tensor) is torch.Tensor else type(tensor)
+        over = own.anchors[where, id(reached)] = Anchor(where, leaves)
     signed = loading.signature(tensor, side)
     oid = pickler.met.others.id_of(tensor)
-    args = (oid, over, kind, storage, row, signed, tensor._version)
-    return loading.graph_tensor, args, content(tensor), None, None, loading.fill
+    args = (oid, over, type(tensor), storage, row, signed, tensor._version)
+    content = commit.content(tensor) or None
+    return loading.graph_tensor, args, content, None, None, loading.fill
 
 
 def _parts(tensor: torch.Tensor) -> list[torch.Tensor] | None:
@@ -104,7 +102,7 @@ def _reduce_other(pickler: Any, tensor: torch.Tensor) -> Any:
     faces = [own.place(part) for part in parts]
     coalesced = tensor.is_coalesced() if tensor.layout is torch.sparse_coo else None
     args = (tensor.layout, faces, tuple(tensor.size()), coalesced, tensor.requires_grad)
-    return loading.sparse, args, tensor.grad, None, None, loading.fill_grad
+    return loading.sparse, args, tensor.grad, None, None, commit.set_grad
 
 
 def _reduce_nested(pickler: Any, tensor: torch.Tensor) -> Any:
@@ -119,7 +117,7 @@ def _reduce_nested(pickler: Any, tensor: torch.Tensor) -> Any:
         raise RefusedError("a nested tensor without parts, which torch does not load", tensor)
     rows = [table.tolist() for table in tables]
     args = (memory.of(pickler).place(kind.values()), rows, tensor.requires_grad)
-    return loading.nested, args, tensor.grad, None, None, loading.fill_grad
+    return loading.nested, args, tensor.grad, None, None, commit.set_grad
 
 
 def _reduce_quantized(tensor: torch.Tensor) -> Any:
@@ -155,15 +153,11 @@ _ASKS = (
 )  # fmt: skip
 
 
-def _allowed() -> frozenset[Any]:
-    kind = _TENSOR
-    getters = (getattr(kind, name).__get__ for name in _LOOKS if hasattr(kind, name))
-    methods = (getattr(kind, name) for name in _ASKS if hasattr(kind, name))
-    free = (torch.numel, torch.is_floating_point, torch.is_complex, torch.is_tensor)
-    return frozenset((*getters, *methods, *free))
-
-
-_ALLOWED = _allowed()
+_ALLOWED = frozenset((
+    *(getattr(_TENSOR, name).__get__ for name in _LOOKS),
+    *(getattr(_TENSOR, name) for name in _ASKS),
+    torch.numel, torch.is_floating_point, torch.is_complex, torch.is_tensor,
+))  # fmt: skip
 #: What a tensor of a graph would answer otherwise than what stands for it.
 _OF_GRAPHS = frozenset(getattr(_TENSOR, name).__get__ for name in ("is_leaf", "grad", "grad_fn"))
 
@@ -177,7 +171,7 @@ class ValuelessTensor(torch.Tensor):  # type: ignore[misc]
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Answer what needs no value; raises GPULeaseError for the rest."""
+        """Answer what needs no value; raises GPULeaseError for the rest, as for being pickled."""
         if func not in _ALLOWED or (func in _OF_GRAPHS and args[0].gpulease_of[2]):
             own = next((each for each in _flat(args) if isinstance(each, cls)), None)
             raise refusal("this value" if own is None else own.gpulease_of[0])
@@ -192,14 +186,6 @@ class ValuelessTensor(torch.Tensor):  # type: ignore[misc]
         """Return the same."""
         return repr(self)
 
-    def __reduce_ex__(self, _protocol: Any) -> Any:
-        """Refuse: there are no values to be written."""
-        raise refusal(self.gpulease_of[0])
-
-    def __deepcopy__(self, _memo: Any) -> Any:
-        """Refuse likewise."""
-        raise refusal(self.gpulease_of[0])
-
 
 def _flat(args: Any) -> Any:
     for each in args:
@@ -209,15 +195,13 @@ def _flat(args: Any) -> Any:
             yield each
 
 
-def stand_in(
-    label: str, kind: Any, row: Any, requires_grad: bool, of_graph: bool
-) -> ValuelessTensor:
-    """Return what stands for a tensor of class ``kind`` and of this layout."""
-    dtype, _, size, stride = row
+def stand_in(of: tuple[str, Any, bool], row: Any, requires_grad: bool) -> ValuelessTensor:
+    """Return what stands for a tensor of this layout; ``of`` is as its attribute is."""
+    dtype, size, stride = row
     empty = torch.empty_strided(size, stride, dtype=dtype, device="meta")
     made: ValuelessTensor = torch.Tensor._make_subclass(ValuelessTensor, empty, requires_grad)
-    made.gpulease_of = (label, kind, of_graph)
-    if issubclass(kind, torch.nn.Parameter):
+    made.gpulease_of = of
+    if issubclass(of[1], torch.nn.Parameter):
         made._is_param = True  # isinstance looks at it
     return made
 
@@ -236,9 +220,11 @@ def way(kind: type, usual: Reduce | None) -> Reduce | None:
     def reduce(pickler: Any, tensor: torch.Tensor) -> Any:
         with torch._C.DisableTorchFunctionSubclass():
             if is_left_out(tensor):
+                of = pickler.met.structure_of, type(tensor), tensor.grad_fn is not None
+                row = tensor.dtype, tuple(tensor.size()), tensor.stride()
+                made = getattr(tensor, "gpulease_of", of), row, tensor.requires_grad
                 grad = tensor.grad if tensor.is_leaf else None
-                told = _told(tensor, pickler.met.structure_of)
-                return stand_in, told, (grad,), None, None, fill
+                return stand_in, made, (grad,), None, None, fill
         return pickler.as_usual(tensor, kind, usual)
 
     return reduce
@@ -249,10 +235,3 @@ def is_left_out(tensor: torch.Tensor) -> bool:
     if isinstance(tensor, ValuelessTensor):
         return True
     return bool(is_plain(tensor) and tensor.untyped_storage().nbytes() >= SMALL)
-
-
-def _told(tensor: torch.Tensor, label: str) -> tuple[Any, ...]:
-    own = (label, type(tensor), tensor.grad_fn is not None)
-    label, kind, of_graph = getattr(tensor, "gpulease_of", own)
-    row = (tensor.dtype, tensor.storage_offset(), tuple(tensor.size()), tensor.stride())
-    return label, kind, row, tensor.requires_grad, of_graph
