@@ -465,7 +465,8 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         if found is not NotImplemented or kind in self.dispatch_table:
             return found
         reduced = obj.__reduce_ex__(5)
-        if type(reduced) is not tuple:
+        if type(reduced) is not tuple:  # it is found again by this name, as numpy's functions are
+            self.met.named[id(obj)] = obj
             return reduced
         return tuple(_replaced(part, functools.partial(self._own_array, obj)) for part in reduced)
 
