@@ -139,7 +139,8 @@ class Memory:
         """Return the array that stands for memory which belongs to something of compiled code."""
         kind = type(base)
         is_frozen = package_of(kind) in _FROZEN and not root.flags.writeable
-        if kind is bytes or kind.__name__ == "PyCapsule" or is_frozen:
+        # What numba's functions return is over a ``_MemInfo``, which has nothing but the memory.
+        if kind is bytes or kind.__name__ in ("PyCapsule", "_MemInfo") or is_frozen:
             low, high = _bounds(root)
             for (start, end), known in self._foreign.items():
                 if start <= low and high <= end:

@@ -18,6 +18,12 @@ NOTEBOOKS = {
         "del d['x']; l.pop(0)\n@njit\ndef of(d): return d['y'] + half(1.)\nseen.append((of(d), box['d'] is d))",
         "seen.append((dict(d), list(l), of(box['d']), f(a), both(1, 2), half(a).tolist(), both.types))",
     ],
+    "arrays of numba": [
+        "import numpy as np\nfrom numba import njit, vectorize\nseen=[]\n@njit\ndef grid(n):\n    out = np.zeros((n, n))\n    for i in range(n): out[i] += i\n    return out\n@vectorize(['float64(float64)'])\ndef half(x): return x / 2\nimg = grid(3); view = img[1:]",
+        "seen.append((img.sum(), view.sum(), half.__wrapped__(3.), half.__module__)); img[2] = 9; big = grid(400)",
+        "seen.append((view.tolist(), big.sum(), np.shares_memory(img, view), half.__qualname__)); big[0] = 1",
+        "seen.append((big[0].sum(), half(big)[0, 0], img.tolist()))",
+    ],
     "spacy": [
         "import spacy\nfrom spacy.tokens import Span, SpanGroup\nfrom spacy.matcher import Matcher\nseen=[]\nnlp = spacy.blank('en'); nlp.add_pipe('sentencizer'); ruler = nlp.add_pipe('entity_ruler'); ruler.add_patterns([{'label': 'ORG', 'pattern': 'Apple'}])",
         "doc = nlp('Apple is looking. It is.'); tok = doc[0]; s = doc[0:3]; names = nlp.pipe_names; ents = doc.ents; lex = nlp.vocab['Apple']; doc.spans['k'] = [Span(doc, 1, 3, label='X')]; sg = doc.spans['k']; free = SpanGroup(doc, name='f', attrs={'a': 1}, spans=[s]); spans = doc.spans",
