@@ -100,12 +100,13 @@ class Met:
         return found
 
 
-#: Library classes whose ``__getstate__`` gives copies, or leaves out what a cell can read: patsy's
-#: cannot be pickled, so statsmodels makes them again, with the names that its caller has.
+#: Library classes whose ``__getstate__`` gives copies, leaves out what a cell can read, or changes
+#: what is looked at (statsmodels' results).  patsy's cannot be pickled, so statsmodels makes them
+#: again, with the names that its caller has.
 _FORGETFUL = {
     ("collections", "Counter"),
     ("patsy", "*"),
-    ("statsmodels", "ModelData"),
+    *(("statsmodels", name) for name in ("DiscreteResults", "ModelData", "NegativeBinomial")),
     *(
         ("numpy", name)
         for name in ("Chebyshev", "Hermite", "HermiteE", "Laguerre", "Legendre", "Polynomial")

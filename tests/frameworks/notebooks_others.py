@@ -198,6 +198,11 @@ NOTEBOOKS = {
         "df = pd.DataFrame(X[:, 1:], columns=['a', 'b']).assign(y=y); r2 = smf.ols('y ~ a + b', df).fit()",
         "seen.append((r2.params.to_dict(), r2.predict(df[:3]).tolist()))",
     ],
+    "statsmodels logit": [
+        "import numpy as np, statsmodels.api as sm\nseen=[]\nrng = np.random.default_rng(0); X = sm.add_constant(rng.normal(size=(60, 2))); y = (X @ [0., 1., 1.] + rng.normal(size=60) > 0).astype(int)\nfit = sm.Logit(y, X).fit(disp=0)",
+        "seen.append((fit.params.round(5).tolist(), callable(fit.mle_settings['callback'])))",
+        "seen.append((fit.mle_settings['callback'].__self__ is fit.model, fit.pred_table().tolist()))",
+    ],
     "statsmodels formulas": [
         "import numpy as np, pandas as pd, patsy, statsmodels.formula.api as smf\nseen=[]\nrng = np.random.default_rng(1)\ndata = pd.DataFrame({'x': rng.normal(size=40), 'g': list('abcd') * 10, 't': np.arange(40)}); data['y'] = 2 * data.x + rng.normal(size=40)",
         "shift = 1\ndef double(v): return 2 * v + shift\nmod = smf.ols('y ~ double(x) + C(g) + np.log1p(t)', data=data)",
