@@ -106,6 +106,7 @@ class Met:
 _FORGETFUL = {
     ("collections", "Counter"),
     ("patsy", "*"),
+    ("transformers", "BatchEncoding"),
     *(("statsmodels", name) for name in ("DiscreteResults", "ModelData", "NegativeBinomial")),
     *(
         ("numpy", name)
