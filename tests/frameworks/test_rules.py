@@ -259,3 +259,21 @@ def test_what_came_by_dlpack_stays_over_the_same_memory(pair):
     assert pair.ns["first"] == ([5.0] + [1.0] * 299,) * 2
     assert pair.ns["seen"] == ([5.0, 6.0] + [1.0] * 298,) * 3
     assert pair.ns["same"]
+
+
+@pytest.mark.parametrize("first", ["home", "gpu"])
+def test_a_row_of_a_weight_that_has_changed_since_hinders_nothing(pair, first):
+    """Not even torch says what its node is: the base of a view out of many was written."""
+    here, there = (pair.home, pair.gpu)[:: 1 if first == "home" else -1]
+    step = "net(torch.ones(2)).sum().backward(); opt.step()\n"
+    same = "assert torch.equal(row.detach(), net.weight[2])\n"
+    here(
+        "import torch\nnet = torch.nn.Linear(2, 3); opt = torch.optim.SGD(net.parameters(), .1)\n"
+        f"for row in net.weight: pass\n{step}"
+    )
+    there(same + step)
+    here(same + step)
+    with pytest.raises((CellError, RuntimeError), match="graph of row|view"):
+        there("(row + 1).sum().backward()")
+    there(f"{same}del row\n{step}")
+    here("assert 'row' not in globals()")

@@ -64,7 +64,7 @@ def _shape(undo: Any, face: Face) -> None:
     live, shows, kind, requires_grad, _ = face
     if requires_grad is None:
         return
-    if live.grad_fn is not None:
+    if node_of(live) is not None:
         live.detach_()
     if shows is not None:
         undo.add(partial(setattr, live, "data", live.detach()))
@@ -77,6 +77,14 @@ def _shape(undo: Any, face: Face) -> None:
         live.requires_grad = requires_grad
 
 
+def node_of(tensor: torch.Tensor) -> Any:
+    """Return a tensor's ``grad_fn``; torch's error for a row of a weight that has changed since."""
+    try:
+        return tensor.grad_fn
+    except RuntimeError as error:
+        return error.with_traceback(None)
+
+
 def bits_of(tensor: torch.Tensor) -> dict[str, bool] | None:
     """Return which of its bits are set, as torch's own pickles tell them; None for none."""
     found = {"conj": tensor.is_conj(), "neg": tensor.is_neg()}
@@ -86,7 +94,7 @@ def bits_of(tensor: torch.Tensor) -> dict[str, bool] | None:
 def content(tensor: torch.Tensor) -> dict[str, Any]:
     """Return what a tensor is beside its memory."""
     out: dict[str, Any] = {}
-    is_leaf = tensor.is_leaf
+    is_leaf = node_of(tensor) is None
     if is_leaf:
         for name in _HOOKS:
             if hooks := getattr(tensor, name):
@@ -104,11 +112,12 @@ def _fill(tensor: torch.Tensor, content: dict[str, Any]) -> None:
     """Give a tensor gradient, hooks and attributes, and take away those that it has no more."""
     if content.get("retain"):
         tensor.retain_grad()
-    if tensor.is_leaf or tensor.retains_grad:
+    is_leaf = node_of(tensor) is None
+    if is_leaf or tensor.retains_grad:
         grad = content.get("grad")
         if tensor.grad is not grad:
             set_grad(tensor, grad)
-    for name in _HOOKS if tensor.is_leaf else ():
+    for name in _HOOKS if is_leaf else ():
         hooks = content.get(name)
         if getattr(tensor, name) is not hooks and (hooks or getattr(tensor, name)):
             setattr(tensor, name, hooks)
@@ -180,7 +189,7 @@ def find(tensors: list[torch.Tensor], oid_of: Callable[[Any], str]) -> dict[int,
             for together in _together(several):
                 owner = _owner(together, oid_of)
                 for tensor in together:
-                    if tensor is not owner and tensor.grad_fn is None:
+                    if tensor is not owner and node_of(tensor) is None:
                         found[id(tensor)] = (owner, _is_view(tensor, owner))
     return found
 
@@ -209,7 +218,7 @@ def _owner(together: list[torch.Tensor], oid_of: Callable[[Any], str]) -> torch.
 def _is_view(tensor: torch.Tensor, owner: torch.Tensor) -> bool:
     plain = type(tensor) is torch.Tensor and tensor.dtype is owner.dtype
     bits = tensor.is_conj() == owner.is_conj() and tensor.is_neg() == owner.is_neg()
-    return tensor._base is owner and owner.grad_fn is None and plain and bits
+    return tensor._base is owner and node_of(owner) is None and plain and bits
 
 
 def joined(owner: torch.Tensor, view: bool, like: torch.Tensor) -> torch.Tensor:

@@ -223,7 +223,7 @@ def _error(where: str, value: torch.Tensor | None) -> GraphElsewhereError:
 
 def signature(value: torch.Tensor, side: str) -> str:
     """Return what tells one graph of a tensor from its next: the side that has it, the version."""
-    node: Any = value.grad_fn
+    node: Any = commit.node_of(value)
     return str(node.signed) if isinstance(node, STAND_IN) else f"{side}{value._version}"
 
 
@@ -244,7 +244,7 @@ def graph_tensor(  # noqa: PLR0917 - a pickle passes arguments by position
     here = rebuild.here()
     live = here.found(oid)
     with torch._C.DisableTorchFunctionSubclass():
-        known = live is not None and live.grad_fn is not None
+        known = live is not None and commit.node_of(live) is not None
         if known and signature(live, here.side) == signed and _shows(live, storage, row):
             plan().faces.append((live, None, None, None, version))
             return live

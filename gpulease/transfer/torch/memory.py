@@ -53,7 +53,8 @@ class Reached:
 
         Of the same leaves it is the same tuple.
         """
-        leaves = self._below(tensor.grad_fn)
+        node = commit.node_of(tensor)
+        leaves = _NONE if isinstance(node, RuntimeError) else self._below(node)
         if leaves not in self._tuples:
             self._tuples[leaves] = tuple(self._by_id[key] for key in sorted(leaves - {_OVER_AWAY}))
         return self._tuples[leaves], _OVER_AWAY in leaves

@@ -44,7 +44,7 @@ def reduce(pickler: Any, tensor: torch.Tensor) -> Any:
         own = memory.of(pickler)
         storage, row = own.note(tensor)
         oid, kind = pickler.met.others.id_of(tensor), type(tensor)
-        if tensor.grad_fn is not None:
+        if commit.node_of(tensor) is not None:
             return _of_graph(pickler, own, tensor, storage, row)
         version, bits = None if tensor.is_inference() else tensor._version, commit.bits_of(tensor)
         args = (oid, kind, storage, row, tensor.requires_grad, version, bits)
@@ -56,7 +56,7 @@ def reduce(pickler: Any, tensor: torch.Tensor) -> Any:
 def _of_graph(pickler: Any, own: memory.Met, tensor: torch.Tensor, storage: Any, row: Any) -> Any:
     """Reduce a tensor of a graph: the value travels, the graph stays."""
     reached, over_away = own.reached.of(tensor)
-    side, node = pickler.met.label, tensor.grad_fn
+    side, node = pickler.met.label, commit.node_of(tensor)
     stands = isinstance(node, loading.STAND_IN)  # here for a graph of the other side
     if stands and tensor._backward_hooks:
         raise RefusedError("a hook on a value whose graph is on the other side", tensor)
@@ -87,7 +87,7 @@ def _parts(tensor: torch.Tensor) -> list[torch.Tensor] | None:
 
 def _reduce_other(pickler: Any, tensor: torch.Tensor) -> Any:
     """Reduce what is no face over one storage by its parts, or in its own way: as a value."""
-    if tensor.grad_fn is not None:
+    if commit.node_of(tensor) is not None:
         raise RefusedError(
             f"a {tensor.layout} tensor that is part of a computation graph (use .detach())"
         )
@@ -220,10 +220,11 @@ def way(kind: type, usual: Reduce | None) -> Reduce | None:
     def reduce(pickler: Any, tensor: torch.Tensor) -> Any:
         with torch._C.DisableTorchFunctionSubclass():
             if is_left_out(tensor):
-                of = pickler.met.structure_of, type(tensor), tensor.grad_fn is not None
+                has_node = commit.node_of(tensor) is not None
+                of = pickler.met.structure_of, type(tensor), has_node
                 row = tensor.dtype, tuple(tensor.size()), tensor.stride()
                 made = getattr(tensor, "gpulease_of", of), row, tensor.requires_grad
-                grad = tensor.grad if tensor.is_leaf else None
+                grad = None if has_node else tensor.grad
                 return stand_in, made, (grad,), None, None, fill
         return pickler.as_usual(tensor, kind, usual)
 
