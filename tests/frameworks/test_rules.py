@@ -273,7 +273,7 @@ def test_a_row_of_a_weight_that_has_changed_since_hinders_nothing(pair, first):
     )
     there(same + step)
     here(same + step)
-    with pytest.raises((CellError, RuntimeError), match="graph of row|view"):
+    with pytest.raises((CellError, RuntimeError), match=r"graph of row|view"):
         there("(row + 1).sum().backward()")
     there(f"{same}del row\n{step}")
     here("assert 'row' not in globals()")
