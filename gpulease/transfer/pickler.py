@@ -140,7 +140,13 @@ def _found_elsewhere(cls: Any) -> tuple[Any, str] | None:
         module = module.rpartition(".")[0]
     found = sys.modules.get(module)
     name: str = cls.__name__
-    return (found, name) if getattr(found, name, None) is cls else None
+    if getattr(found, name, None) is cls:
+        return found, name
+    # Classes of Rust say that they are builtins (``safetensors.safe_open``).
+    every = {**sys.modules} if module == "builtins" else {}
+    every.pop("__main__", None)
+    have = {key: m for key, m in every.items() if getattr(m, "__dict__", {}).get(name) is cls}
+    return (have[min(have, key=lambda key: (key.count("."), key))], name) if have else None
 
 
 def takes_raw(cls: type) -> bool:

@@ -198,6 +198,11 @@ NOTEBOOKS = {
         "df = pd.DataFrame(X[:, 1:], columns=['a', 'b']).assign(y=y); r2 = smf.ols('y ~ a + b', df).fit()",
         "seen.append((r2.params.to_dict(), r2.predict(df[:3]).tolist()))",
     ],
+    "a class of Rust": [
+        "import torch\nfrom safetensors import safe_open\nfrom safetensors.torch import save_file\nseen = []",
+        "save_file({'a': torch.ones(2)}, 'x.safetensors')\nwith safe_open('x.safetensors', 'pt') as file: seen.append(list(file.keys()))",
+        "with safe_open('x.safetensors', 'pt') as file: seen.append(file.get_tensor('a').tolist())\nimport safetensors, os; seen.append(safetensors.safe_open is safe_open); os.unlink('x.safetensors')",
+    ],
     "statsmodels logit": [
         "import numpy as np, statsmodels.api as sm\nseen=[]\nrng = np.random.default_rng(0); X = sm.add_constant(rng.normal(size=(60, 2))); y = (X @ [0., 1., 1.] + rng.normal(size=60) > 0).astype(int)\nfit = sm.Logit(y, X).fit(disp=0)",
         "seen.append((fit.params.round(5).tolist(), callable(fit.mle_settings['callback'])))",
