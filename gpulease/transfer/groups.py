@@ -15,8 +15,9 @@ from typing import Any, Protocol
 from gpulease.sides.libraries import library
 
 from . import anatomy, in_place, ways
+from .by_class import travels_by_value
 from .memory import InFrame
-from .pickler import KINDS, Pickler, travels_by_value
+from .pickler import KINDS, Pickler
 from .refuse import RefusedError
 
 _PLAIN = frozenset((

@@ -15,7 +15,8 @@ from typing import Any
 from gpulease.sides.libraries import library
 from gpulease.sides.looks import is_a
 
-from . import anatomy, memory, pickler, pieces, rebuild, ways
+from . import anatomy, memory, pieces, rebuild, ways
+from .by_class import takes_raw
 from .classes import Undo
 
 _ITERATORS = tuple(
@@ -49,7 +50,7 @@ def can_be_filled(obj: Any) -> bool:  # noqa: PLR0911 - one a kind
     if is_a(obj, type) or kind in _TOKENS:
         return False
     base = anatomy.builtin_under(kind)
-    if base is None or not (kind in NAMED or pickler.takes_raw(kind)):
+    if base is None or not (kind in NAMED or takes_raw(kind)):
         return False
     builtin = anatomy.BUILTINS[base]
     return builtin.fill is not None or base is object or base is types.SimpleNamespace

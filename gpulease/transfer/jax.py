@@ -23,7 +23,7 @@ from jax._src import custom_derivatives, pjit, tree_util
 from gpulease.errors import GPULeaseError
 from gpulease.sides.names.analysis import code_use
 from gpulease.transfer import pieces, rebuild, stayed, ways
-from gpulease.transfer.pickler import travels_by_value
+from gpulease.transfer.by_class import travels_by_value
 
 ARRAY: Any = array_module.ArrayImpl
 JITTED: Any = type(jax.jit(len))

@@ -40,16 +40,13 @@ from . import (
     weak,
 )
 from . import stayed as stayed_kind
+from .by_class import found_elsewhere, is_the_persons, of_rust, takes_raw, travels_by_value
 from .classes import TYPE_VARIABLES, type_variable_of
 from .memory import InFrame, Memory, Whole, reduce_array, reduce_in_frame, reduce_row, reduce_whole
 from .refuse import Limit, RefusedError, kind_that_stays, refused_by_type, refused_itself
 from .tables import Counterparts
 
 _LOCKS = {type(threading.Lock()): "Lock", type(threading.RLock()): "RLock"}
-_WAYS = (
-    "__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__getnewargs__",
-    "__getnewargs_ex__",
-)  # fmt: skip
 
 
 class Met:
@@ -98,86 +95,6 @@ class Met:
         if found is not None:
             self.named[id(obj)] = obj
         return found
-
-
-#: Library classes whose ``__getstate__`` gives copies, leaves out what a cell can read, or changes
-#: what is looked at (statsmodels' results).  patsy's cannot be pickled, so statsmodels makes them
-#: again, with the names that its caller has.
-_FORGETFUL = {
-    ("collections", "Counter"),
-    ("patsy", "*"),
-    ("transformers", "BatchEncoding"),
-    *(("statsmodels", name) for name in ("DiscreteResults", "ModelData", "NegativeBinomial")),
-    *(
-        ("numpy", name)
-        for name in ("Chebyshev", "Hermite", "HermiteE", "Laguerre", "Legendre", "Polynomial")
-    ),
-}
-
-
-def travels_by_value(obj: Any) -> bool:
-    """Say whether a class or function is the notebook's: no module has it under its name."""
-    if isinstance(obj, type) and not anatomy.made_by_python(obj):
-        return False
-    name: str = getattr(obj, "__qualname__", "")
-    module = getattr(obj, "__module__", None)
-    if module == "__main__" or not isinstance(module, str):
-        return True
-    try:
-        if operator.attrgetter(name)(sys.modules[module]) is not obj:
-            return True
-        return own.has_state(obj)
-    except (KeyError, AttributeError, ValueError):
-        return _found_elsewhere(obj) is None
-
-
-def _found_elsewhere(cls: Any) -> tuple[Any, str] | None:
-    """Return the package that has a class whose own words lead to no module (``np.recarray``)."""
-    module = getattr(cls, "__module__", None)
-    if not isinstance(cls, type) or not isinstance(module, str):
-        return None
-    while module and module not in sys.modules:
-        module = module.rpartition(".")[0]
-    found = sys.modules.get(module)
-    name: str = cls.__name__
-    if getattr(found, name, None) is cls:
-        return found, name
-    # Classes of Rust say that they are builtins (``safetensors.safe_open``).
-    every = {**sys.modules} if module == "builtins" else {}
-    every.pop("__main__", None)
-    have = {key: m for key, m in every.items() if getattr(m, "__dict__", {}).get(name) is cls}
-    return (have[min(have, key=lambda key: (key.count("."), key))], name) if have else None
-
-
-def takes_raw(cls: type) -> bool:
-    """Say whether instances are their attributes and the builtin under their class."""
-    if anatomy.builtin_under(cls) is None:
-        return False
-    if ways.is_raw(cls):
-        return True
-    if issubclass(cls, BaseException):
-        own: Any = cls.__reduce__
-        return (
-            not anatomy.made_by_python(cls)
-            or _is_the_persons(cls)
-            or (own is BaseException.__reduce__ and not hasattr(cls, "__getnewargs__"))
-        )
-    if not anatomy.made_by_python(cls):
-        return cls is types.SimpleNamespace
-    if _is_the_persons(cls) or any(
-        (package_of(base), name) in _FORGETFUL
-        for base in cls.__mro__
-        for name in (base.__name__, "*")
-    ):
-        return True
-    # What has no way of its own besides its builtin's is that and its attributes.
-    base = anatomy.builtin_under(cls)
-    return all(getattr(cls, way, None) is getattr(base, way, None) for way in _WAYS)
-
-
-def _is_the_persons(cls: type) -> bool:
-    """Say whether a class is the person's: the way in which it is pickled is meant for files."""
-    return travels_by_value(cls) or own.is_own(cls.__module__)
 
 
 def _bare(kind: type) -> ways.Reduce:
@@ -293,7 +210,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         if obj is stayed_kind.Stayed:
             raise RefusedError("the type of what stands for something", obj)
         name = getattr(sys.modules.get(obj.__module__), obj.__qualname__.partition(".")[0], None)
-        if name is None and (found := _found_elsewhere(obj)) is not None:
+        if name is None and (found := found_elsewhere(obj)) is not None:
             return getattr, found
         if not anatomy.made_by_python(obj) and _lacks_a_name(obj):
             return self._unnamed(obj)
@@ -305,6 +222,8 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
                 return rebuild.constant, ("types", name)
         if obj is type(None) or obj is type(...) or obj is type(NotImplemented):
             return super().reducer_override(obj)
+        if (found := of_rust(obj)) is not None:
+            return getattr, found
         raise RefusedError(f"the type {obj.__name__}, which has no name to be found by", obj)
 
     def module(self, obj: types.ModuleType) -> Any:
@@ -457,7 +376,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
                 return found
             if package_of(kind) == "pandas":
                 return self._of_pandas(obj)
-        if _is_the_persons(kind) and takes_raw(kind):
+        if is_the_persons(kind) and takes_raw(kind):
             return self._raw(obj, kind)
         if kind is operator.methodcaller:
             return NotImplemented

@@ -24,9 +24,10 @@ from gpulease.sides.libraries import library
 from gpulease.sides.names.analysis import SUBCLASSES, code_use
 
 from . import anatomy, classes, in_place, lasting, leaves, pieces, stayed, ways
+from .by_class import takes_raw
 from .groups import TOO_DEEP, Asked, Deep, ToldApart, joined
 from .memory import EXPORTERS
-from .pickler import Met, Pickler, StandsIn, shows_memory, takes_raw
+from .pickler import Met, Pickler, StandsIn, shows_memory
 from .pieces import buffer_digest, combine
 from .rebuild import seed
 from .refuse import LimitedBuffers, LimitedFile, RefusedError
