@@ -214,7 +214,7 @@ class Companion:
     def _park(self, order: dict[str, Any]) -> dict[str, Any]:
         assert self._away is not None
         try:
-            report = self._away.park(order["path"], float(order["seconds"]), order["limit"])
+            report = self._away.park(order["path"], order["limit"])
         except Exception as error:  # noqa: BLE001 - told to the supervisor, which names the loss
             detail = f"{type(error).__name__}: {error}"
             return {"done": False, "parked": 0, "blockers": [], "detail": detail}

@@ -88,7 +88,7 @@ class Companion:
 
     async def park(self, path: str, seconds: float, limit: int) -> dict[str, Any]:
         """Have it write what is not home to ``path``; ``done`` is False when time ran out."""
-        order = {"path": path, "seconds": seconds, "limit": limit}
+        order = {"path": path, "limit": limit}
         try:
             async with asyncio.timeout(seconds + 1.0), self._parking:
                 parked: dict[str, Any] = await self.bound.link.call("park", order)

@@ -216,7 +216,7 @@ class Away(Protocol):
     def thread_ids(self) -> frozenset[int]:
         """Called by the activity watch: native ids of transfer's own threads, never user work."""
 
-    def park(self, path: str, seconds: float, limit: int | None = None) -> DrainReport:
+    def park(self, path: str, limit: int | None = None) -> DrainReport:
         """Called at the hard end: write what is not home to ``path`` (mode 0600).
 
         ``limit``: bytes that may be written; what does not fit is named as a blocker.

@@ -136,12 +136,7 @@ class AwaySide:
         threads = [self._worker, *(self._wire.threads if self._wire is not None else [])]
         return frozenset(each.native_id for each in threads if each.native_id is not None)
 
-    def park(
-        self,
-        path: str,
-        seconds: float,  # noqa: ARG002 - all is packed in one pass
-        limit: int | None = None,
-    ) -> DrainReport:
+    def park(self, path: str, limit: int | None = None) -> DrainReport:
         """Write what home does not have to ``path``."""
         with self._idle:
             parked, refused = write(self.side, path, limit)

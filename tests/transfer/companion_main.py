@@ -45,6 +45,6 @@ def main(space, talk):
         elif order["op"] == "fault":
             talk.tell({"came": faults.set(order["kind"], order["point"])})
         elif order["op"] == "park":
-            report = away.park(order["path"], order["seconds"])
+            report = away.park(order["path"])
             talk.tell({"done": report.done, "blockers": [b.name for b in report.blockers]})
     away.close()

@@ -124,7 +124,7 @@ class Pair:
         """Run a GPU cell of a companion that then parks what it can and leaves in good order."""
         self.start_gpu(source)
         self.companion.hear()
-        self.companion.ask({"op": "park", "path": str(path), "seconds": 30})
+        self.companion.ask({"op": "park", "path": str(path)})
         self.side.after_gpu_cell(1)
         if hasattr(self.side, "_behind"):
             self.side._behind.pause()

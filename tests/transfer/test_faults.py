@@ -162,7 +162,7 @@ def test_parked_values_reach_the_next_companion(pair, tmp_path):
     pair.home("k = 3\ndef triple(v): return k * v")
     pair.start_gpu("import numpy as np\nw = np.ones(5_000_000)\nhold = [triple, w]")
     pair.companion.hear()
-    answer = pair.companion.ask({"op": "park", "path": str(path), "seconds": 30})
+    answer = pair.companion.ask({"op": "park", "path": str(path)})
     assert answer["done"], answer
     assert path.stat().st_mode & 0o777 == 0o600
     pair.side.after_gpu_cell(1)
