@@ -209,7 +209,7 @@ NOTEBOOKS = {
         "seen.append((fit.mle_settings['callback'].__self__ is fit.model, fit.pred_table().tolist()))",
     ],
     "statsmodels formulas": [
-        "import numpy as np, pandas as pd, patsy, statsmodels.formula.api as smf\nseen=[]\nrng = np.random.default_rng(1)\ndata = pd.DataFrame({'x': rng.normal(size=40), 'g': list('abcd') * 10, 't': np.arange(40)}); data['y'] = 2 * data.x + rng.normal(size=40)",
+        "import numpy as np, pandas as pd, patsy, statsmodels.formula.api as smf\nseen=[]\nrng = np.random.default_rng(1)\nx = rng.normal(size=40); data = pd.DataFrame({'x': x, 'g': list('abcd') * 10, 't': np.arange(40), 'y': 2 * x + rng.normal(size=40)})",
         "shift = 1\ndef double(v): return 2 * v + shift\nmod = smf.ols('y ~ double(x) + C(g) + np.log1p(t)', data=data)",
         "fit = mod.fit(); seen.append((fit.params.round(6).to_dict(), mod.data.frame is data))",
         "seen.append((fit.predict(data.head(3)).round(6).tolist(), str(fit.summary().tables[1])[:200])); shift = 2",
