@@ -14,6 +14,7 @@ from typing import Any
 from gpulease.errors import GPULeaseError
 from gpulease.kernel.relay import RemoteResult
 from gpulease.sides.looks import is_a
+from gpulease.sides.names.source import nodes_of
 
 _UNDERSCORES = re.compile(r"(?<!\w)(_{1,3}|_\d+)(?!\w)")
 
@@ -159,9 +160,8 @@ def _names(source: str) -> Iterator[str]:
     """
     if not _UNDERSCORES.search(source):
         return
-    try:
-        nodes = list(ast.walk(ast.parse(source)))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    nodes = nodes_of(source)
+    if nodes is None:
         words = _UNDERSCORES.findall(source)
     else:
         found = (node for node in nodes if isinstance(node, ast.Name))
@@ -176,9 +176,8 @@ def _reads_all(source: str) -> bool:
     """
     if not _OUT_NAME.search(source):
         return False
-    try:
-        nodes = list(ast.walk(ast.parse(source)))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    nodes = nodes_of(source)
+    if nodes is None:
         return len(_OUT_NAME.findall(source)) > len(_OUT.findall(source))
     return sum(map(_is_out, nodes)) > sum(map(_reads_by_key, nodes))
 

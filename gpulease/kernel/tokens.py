@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from gpulease.errors import GPULeaseError
 from gpulease.protocol.variables import is_secret
 from gpulease.sides.environment import allowed_environment
+from gpulease.sides.names.source import nodes_of
 from gpulease.sides.state.process_state import stays
 
 #: What says that a credential is missing, and the variable it is read from.
@@ -57,10 +58,7 @@ def left_out(source: str, here: Mapping[str, str], shared: Collection[str]) -> l
     """
     if not any(name in source for name in ("environ", "getenv")):
         return []
-    try:
-        nodes = list(ast.walk(ast.parse(source)))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return []
+    nodes = nodes_of(source) or ()
     calls = [node for node in nodes if isinstance(node, ast.Call) and node.args]
     asked = [call.args[0] for call in calls if ast.unparse(call.func).endswith(_ASKS)]
     names = [node.value for node in asked if isinstance(node, ast.Constant)]

@@ -104,15 +104,18 @@ class WidgetRelay:
         comm = self._comms.get(comm_id) or self._manager.comms.get(comm_id)
         if comm is None:
             return
-        publish = {"data": content.get("data"), "metadata": message.get("metadata")}
-        buffers = message.get("buffers") or None
+        publish = {
+            "data": content.get("data"),
+            "metadata": message.get("metadata"),
+            "buffers": message.get("buffers") or None,
+        }
         if kind == "comm_close":
             self.forget(comm_id)
             # Closed for good: else it would tell the page once more when it is collected.
             unknown = self._manager.comms.get(comm_id) is not comm
-            comm.close(buffers=buffers, deleting=unknown, **publish)
+            comm.close(deleting=unknown, **publish)
         else:
-            comm.publish_msg(kind, buffers=buffers, **publish)
+            comm.publish_msg(kind, **publish)
 
     def hand_over(self, comm: RelayedComm) -> None:
         """A callback is to run on the GPU: it finds there what home cells changed, and home its.

@@ -15,6 +15,8 @@ _WAYS = (
     "__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__getnewargs__",
     "__getnewargs_ex__",
 )  # fmt: skip
+#: Where a class is by chance, and on the other side perhaps not.
+_NO_HOME = sys.stdlib_module_names | {"__main__"}
 #: Library classes whose ``__getstate__`` gives copies, leaves out what a cell can read, or changes
 #: what is looked at (statsmodels' results).  patsy's cannot be pickled, so statsmodels makes them
 #: again, with the names that its caller has.
@@ -60,14 +62,10 @@ def found_elsewhere(cls: Any) -> tuple[Any, str] | None:
 
 def of_rust(cls: type) -> tuple[Any, str] | None:
     """Return where a class is that calls itself a builtin, as those of Rust do (safetensors)."""
-    name = cls.__name__
-    have = {
-        key: module
-        for key, module in sys.modules.items()
-        if key.partition(".")[0] not in (*sys.stdlib_module_names, "__main__")
-        and getattr(module, "__dict__", {}).get(name) is cls
-    }
-    return (have[min(have, key=lambda key: (key.count("."), key))], name) if have else None
+    name, every = cls.__name__, sys.modules.copy()  # another thread may import meanwhile
+    have = [key for key, each in every.items() if getattr(each, "__dict__", {}).get(name) is cls]
+    have = [key for key in have if key.partition(".")[0] not in _NO_HOME]
+    return (every[min(have, key=lambda key: (key.count("."), key))], name) if have else None
 
 
 def takes_raw(cls: type) -> bool:
@@ -85,15 +83,16 @@ def takes_raw(cls: type) -> bool:
         )
     if not anatomy.made_by_python(cls):
         return cls is types.SimpleNamespace
-    if is_the_persons(cls) or any(
-        (package_of(base), name) in _FORGETFUL
-        for base in cls.__mro__
-        for name in (base.__name__, "*")
-    ):
+    if is_the_persons(cls) or any(map(_is_forgetful, cls.__mro__)):
         return True
     # What has no way of its own besides its builtin's is that and its attributes.
     base = anatomy.builtin_under(cls)
     return all(getattr(cls, way, None) is getattr(base, way, None) for way in _WAYS)
+
+
+def _is_forgetful(cls: type) -> bool:
+    package = package_of(cls)
+    return (package, cls.__name__) in _FORGETFUL or (package, "*") in _FORGETFUL
 
 
 def is_the_persons(cls: type) -> bool:

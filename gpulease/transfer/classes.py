@@ -316,8 +316,8 @@ def type_variable_of(obj: Any) -> tuple[str, str, dict[str, Any]]:
     """Return what ``make_type_variable`` needs: kind, name, and what it was given."""
     names = {each: f"__{each}__" for each in _GIVEN}
     given = {each: getattr(obj, name) for each, name in names.items() if hasattr(obj, name)}
-    if getattr(obj, "has_default", bool)() is False:  # what says so is new in 3.13, too
-        given.pop("default", None)
+    if "default" in given and not obj.has_default():
+        del given["default"]
     if given.get("constraints"):
         del given["bound"]  # which they exclude
     if "value" in given and _mentions(given["value"], obj):

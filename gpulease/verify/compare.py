@@ -240,4 +240,6 @@ def _binds(source: str) -> set[str]:
             found.add(node.id)
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             found.add(node.name)
+        elif isinstance(node, ast.alias):
+            found.add(node.asname or node.name.partition(".")[0])
     return found
