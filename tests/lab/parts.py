@@ -37,6 +37,9 @@ class NotebookServer:
             "IPYTHONDIR": str(directory / "ipython"),
             "JUPYTER_TOKEN": WEB_TOKEN,
             "JUPYTER_NO_CONFIG": "1",  # no other extension: JupyterLab alone takes a second
+            # jupyter_server logs in its handler of SIGTERM.  Python refuses that while a line is
+            # being flushed (a reentrant call), and the signal is lost; without a buffer none is.
+            "PYTHONUNBUFFERED": "1",
         }
         if service_url:
             environ |= {ENV_SERVICE_URL: service_url, "JUPYTERHUB_API_TOKEN": SERVER_TOKEN}
@@ -81,12 +84,15 @@ class NotebookServer:
         return found
 
     async def stop(self) -> None:
-        if self.process.poll() is None:
-            self.process.terminate()
-            await wait_for_async(lambda: self.process.poll() is not None, 60, "the server's end")
-        self.process.wait()
-        self.log.close()
-        shutil.rmtree(self.runtime, ignore_errors=True)
+        try:
+            if self.process.poll() is None:
+                self.process.terminate()
+                await wait_for_async(lambda: self.process.poll() is not None, 60, "the end")
+        finally:
+            self.process.kill()
+            self.process.wait()
+            self.log.close()
+            shutil.rmtree(self.runtime, ignore_errors=True)
 
 
 class Kernel:
