@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -16,6 +17,7 @@ from tornado.httpclient import AsyncHTTPClient, HTTPRequest, HTTPResponse
 
 from gpulease.loopback_ports import free_port
 from gpulease.protocol import ENV_BUS, ENV_SERVICE_URL
+from tests import logs
 from tests.companion.parts import LEASE_ID, SERVER_TOKEN, TOKEN, LeaseService
 from tests.helpers import wait_for_async
 
@@ -40,6 +42,7 @@ class NotebookServer:
             # jupyter_server logs in its handler of SIGTERM.  Python refuses that while a line is
             # being flushed (a reentrant call), and the signal is lost; without a buffer none is.
             "PYTHONUNBUFFERED": "1",
+            "PYTHONFAULTHANDLER": "1",  # one that does not end is aborted, and says where it is
         }
         if service_url:
             environ |= {ENV_SERVICE_URL: service_url, "JUPYTERHUB_API_TOKEN": SERVER_TOKEN}
@@ -89,7 +92,7 @@ class NotebookServer:
                 self.process.terminate()
                 await wait_for_async(lambda: self.process.poll() is not None, 60, "the end")
         finally:
-            self.process.kill()
+            self.process.send_signal(signal.SIGABRT)  # does nothing to one that has ended
             self.process.wait()
             self.log.close()
             shutil.rmtree(self.runtime, ignore_errors=True)
@@ -164,14 +167,15 @@ async def server(
     """A lease service and a notebook server that knows it (``hub=False``: that does not)."""
     service = LeaseService()
     notebook = NotebookServer(directory, service.url if hub else "", standby)
-    try:
-        await notebook.ready()
-        if hub:
-            await wait_for_async(lambda: service.readers, 30, "the events channel")
-        yield service, notebook
-    finally:
-        await notebook.stop()
-        await service.stop()
+    with logs.shown(directory / "log"):
+        try:
+            await notebook.ready()
+            if hub:
+                await wait_for_async(lambda: service.readers, 30, "the events channel")
+            yield service, notebook
+        finally:
+            await notebook.stop()
+            await service.stop()
 
 
 __all__ = ["ENV_BUS", "Kernel", "NotebookServer", "lease_view", "server"]
