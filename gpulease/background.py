@@ -22,11 +22,12 @@ class BackgroundTasks:
         self._failed = failed
         self._tasks: set[asyncio.Future[Any]] = set()
 
-    def keep(self, work: Awaitable[Any]) -> None:
-        """Run ``work`` on the running loop."""
+    def keep(self, work: Awaitable[Any]) -> asyncio.Future[Any]:
+        """Run ``work`` on the running loop; return its task."""
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._finished)
+        return task
 
     def cancel(self) -> None:
         """Cancel what still runs."""

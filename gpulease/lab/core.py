@@ -122,7 +122,9 @@ class Core:
         if self.upstream is not None:
             self.upstream.close()
         await self.bus.close()
-        self._beside.cancel()
+        # Python logs a task that it has to destroy when it ends.  A thread of asyncio's that waits
+        # for a child may be stopped while it logs, too: then the process waits for ever.
+        await self._beside.end()
 
     def on_event(self, message: dict[str, Any]) -> None:
         """Take in a message of the service."""

@@ -203,7 +203,8 @@ class Supervisors:
         A supervisor lives in a session of its own and ends with or without this server.
         """
         self._closed = True
-        everyone = [k for k in self._known.values() if k.process.returncode is None]
+        async with self._lock:  # what is being started is known afterwards
+            everyone = [k for k in self._known.values() if k.process.returncode is None]
         for known in everyone:
             known.tell({"type": "end", "reason": "parent_gone", "park": True})
         if self._waiting is not None:
@@ -215,7 +216,7 @@ class Supervisors:
             _, late = await asyncio.wait(waits, timeout=seconds)
             for wait in late:
                 wait.cancel()
-        self._beside.cancel()
+        await self._beside.end()
 
     async def _take(self, lease_id: str) -> Supervised:
         waiting, self._waiting = self._waiting, None
@@ -229,7 +230,7 @@ class Supervisors:
         """Read what a supervisor says, until it has ended and nothing of it is left."""
         process = supervised.process
         assert process.stdout is not None
-        errors = asyncio.ensure_future(_pass_on(process))
+        errors = self._beside.keep(_pass_on(process))
         while line := await process.stdout.readline():
             said = json.loads(line).get("type")
             if said == "ready" and supervised.state == "starting":

@@ -39,9 +39,6 @@ class NotebookServer:
             "IPYTHONDIR": str(directory / "ipython"),
             "JUPYTER_TOKEN": WEB_TOKEN,
             "JUPYTER_NO_CONFIG": "1",  # no other extension: JupyterLab alone takes a second
-            # jupyter_server logs in its handler of SIGTERM.  Python refuses that while a line is
-            # being flushed (a reentrant call), and the signal is lost; without a buffer none is.
-            "PYTHONUNBUFFERED": "1",
             "PYTHONFAULTHANDLER": "1",  # one that does not end is aborted, and says where it is
         }
         if service_url:
@@ -176,6 +173,10 @@ async def server(
         finally:
             await notebook.stop()
             await service.stop()
+        said = (directory / "log").read_text()
+        # A task or a child that outlives the event loop is logged about while Python ends.
+        assert "was destroyed" not in said, said
+        assert "is closed" not in said, said
 
 
 __all__ = ["ENV_BUS", "Kernel", "NotebookServer", "lease_view", "server"]
