@@ -167,6 +167,7 @@ def _inner_references(component: Component, members: dict[int, Any]) -> Counter[
         _add_arrays(np, counts, open_)
         for buffer in component.buffers:
             shown = buffer.raw().obj
+            counts[id(shown)] += 1
             if isinstance(shown, np.ndarray) and shown.base is not None:
                 counts[id(shown.base)] += 1
             del shown

@@ -119,6 +119,13 @@ def test_what_is_imported_joins_nothing(kind):
     assert packed["a"] is not packed["b"]
 
 
+def test_the_memory_of_a_column_of_text_is_held_by_its_frame_alone():
+    space = {"__name__": "__main__", "__builtins__": __builtins__}
+    side = Side("h", space, hidden=set(space))
+    exec("import pandas as pd, pyarrow\ndf = pd.DataFrame({'g': list('abcd')})", space)
+    assert side.pack().pins == frozenset()
+
+
 def test_what_jax_keeps_of_a_class_sees_a_part_of_it_that_something_holds(eager):
     """The part is known by an id then, and is filled on its own."""
     cells = [
