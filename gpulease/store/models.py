@@ -1,8 +1,7 @@
 """The tables, and what goes into them and comes out, as frozen dataclasses.
 
-Names, columns and keys are in step with ``migrations`` (a test compares the two).  A lease is
-stored whole as JSON in ``record``; beside it stand only the columns that are searched, so a new
-member of ``Lease`` needs no migration.
+``migrations`` makes the tables from these models.  A lease is stored whole as JSON in ``record``;
+beside it stand only the columns that are searched, so a new member of ``Lease`` needs no migration.
 """
 
 from __future__ import annotations
