@@ -33,7 +33,7 @@ from gpulease.policy.model import (
     TimeOuts,
 )
 from gpulease.policy.planner import plan
-from gpulease.simulate import evidence, invariants
+from gpulease.simulate import evidence
 from gpulease.simulate.assumptions import Assumptions
 from gpulease.simulate.clock import Clock
 from gpulease.simulate.crowd import Crowd
@@ -219,13 +219,11 @@ class _World:
         self._see()
         view = self._snapshot()
         actions = plan(view)
-        invariants.check_plan(view, actions)
         self._tally.planned(actions, self._leases)
         for action in actions:
             if not isinstance(action, Alert):
                 self._perform(action)
         view = self._snapshot()
-        invariants.check_state(view, LOOK + 2 * self._assumed.resolution)
         self._tally.expected(self._expected.look(view))
         self._ready.stand(view)
         self._look_later()
