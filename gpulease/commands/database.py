@@ -76,7 +76,8 @@ def _do(arguments: argparse.Namespace, address: str) -> str:
         restored = say_count(rows, "row was", "rows were")
         return f"{restored} restored. Leases that run and are not among them are adopted."
     if arguments.action == "export":
-        return json.dumps(store.export(address, arguments.user), indent=2)
+        with store.reading(address) as session:
+            return json.dumps(people.export(session, arguments.user), indent=2)
     opened = store.Store.open(address)
     try:
         pseudonym, number = opened.write(people.forget, arguments.user)

@@ -220,13 +220,14 @@ def _trace(arguments: argparse.Namespace) -> Trace:
 def _history(arguments: argparse.Namespace) -> Trace:
     from gpulease.commands.database import address_of
     from gpulease.simulate.history import recorded
-    from gpulease.store import read_past
+    from gpulease.store import reading, usage
 
     if not isfinite(arguments.days) or not 0 < arguments.days <= 400:
         raise _bad("--days", "Give a number above 0 and at most 400.")
     until = datetime.now(UTC)
     since = until - timedelta(days=arguments.days)
-    past = read_past(address_of(arguments.database), since, until)
+    with reading(address_of(arguments.database)) as session:
+        past = usage.past(session, since, until)
     found = recorded(past.leases, past.verdicts, since, until, past.reservations)
     if not found.trace.sessions:
         raise GPULeaseError(
@@ -274,9 +275,10 @@ def _recorded_site(database: str | None) -> tuple[PolicyDocument, tuple[Device, 
     from gpulease.commands.database import address_of
     from gpulease.policy import document
     from gpulease.simulate.trace import devices_from_json
-    from gpulease.store import read_last_site
+    from gpulease.store import history, reading
 
-    site = read_last_site(address_of(database))
+    with reading(address_of(database)) as session:
+        site = history.newest_site(session)
     if site is None:
         return None
     return document.parse(site["policy"]), devices_from_json(site["devices"])

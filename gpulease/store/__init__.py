@@ -4,15 +4,7 @@
 writer.  SQLite files by default, PostgreSQL in production.
 """
 
-from gpulease.store.database import (
-    backup,
-    export,
-    read_last_plan,
-    read_last_site,
-    read_past,
-    restore,
-    upgrade,
-)
+from gpulease.store.database import backup, reading, restore, upgrade
 from gpulease.store.history import PlanRecord
 from gpulease.store.history import pack as pack_plan
 from gpulease.store.models import (
@@ -45,12 +37,9 @@ __all__ = [
     "TransitionRecord",
     "VerdictChange",
     "backup",
-    "export",
     "key_reused",
     "pack_plan",
-    "read_last_plan",
-    "read_last_site",
-    "read_past",
+    "reading",
     "restore",
     "upgrade",
 ]

@@ -31,7 +31,6 @@ from sqlalchemy.orm import Session
 
 from gpulease.errors import GPULeaseError
 from gpulease.private_files import whole_file
-from gpulease.store import history, people, usage
 from gpulease.store.engine import make_engine, translated
 from gpulease.store.fence import writer_lock
 from gpulease.store.models import Base
@@ -316,49 +315,13 @@ def _bad(why: str) -> GPULeaseError:
     )
 
 
-def export(address: str, user: str) -> dict[str, Any]:
-    """Return all that a database holds about a person, also while the service runs.
-
-    Raises:
-        GPULeaseError: ``bad_database``, ``store_unavailable``, ``store_behind``, ``store_ahead``.
-    """
-    with _reading(address) as session:
-        return people.export(session, user)
-
-
-def read_past(address: str, since: datetime, until: datetime) -> usage.Past:
-    """Return what ``Store.past`` does, also while the service runs.
-
-    Raises:
-        GPULeaseError: ``bad_database``, ``store_unavailable``, ``store_behind``, ``store_ahead``.
-    """
-    with _reading(address) as session:
-        return usage.past(session, since, until)
-
-
-def read_last_plan(address: str) -> dict[str, Any] | None:
-    """Return the newest plan that is kept, also while the service runs.
-
-    Raises:
-        GPULeaseError: ``bad_database``, ``store_unavailable``, ``store_behind``, ``store_ahead``.
-    """
-    with _reading(address) as session:
-        return history.newest(session)
-
-
-def read_last_site(address: str) -> dict[str, Any] | None:
-    """Return the policy and the devices of the newest plans, also while the service runs.
-
-    Raises:
-        GPULeaseError: ``bad_database``, ``store_unavailable``, ``store_behind``, ``store_ahead``.
-    """
-    with _reading(address) as session:
-        return history.newest_site(session)
-
-
 @contextmanager
-def _reading(address: str) -> Iterator[Session]:
-    """Read a database, whether or not the service runs; raises as those who call it say."""
+def reading(address: str) -> Iterator[Session]:
+    """Read a database with the statements of this room, also while the service runs.
+
+    Raises:
+        GPULeaseError: ``bad_database``, ``store_unavailable``, ``store_behind``, ``store_ahead``.
+    """
     engine = make_engine(address)
     try:
         with translated():

@@ -29,6 +29,7 @@ from gpulease.store.models import (
     PlanRow,
     TransitionRecord,
     TransitionRow,
+    columns_of,
     from_json,
 )
 
@@ -75,9 +76,9 @@ def live_records() -> sa.Select[tuple[dict[str, Any]]]:
 
 
 @cache
-def newest_records(count: int = 100) -> sa.Select[tuple[dict[str, Any]]]:
+def newest_records() -> sa.Select[tuple[dict[str, Any]]]:
     """Select the newest leases, ended or not."""
-    return sa.select(LeaseRow.record).order_by(LeaseRow.created.desc()).limit(count)
+    return sa.select(LeaseRow.record).order_by(LeaseRow.created.desc()).limit(100)
 
 
 def busy_seconds(session: Session, leases: Sequence[str]) -> dict[str, tuple[float, float]]:
@@ -197,22 +198,9 @@ def _cursor(text: str) -> tuple[datetime, str]:
 
 def transitions(session: Session, lease_id: str) -> list[TransitionRecord]:
     """Return a lease's audit, oldest first."""
-    query = sa.select(TransitionRow).where(TransitionRow.lease_id == lease_id)
-    return [
-        TransitionRecord(
-            lease_id=row.lease_id,
-            version=row.version,
-            at=row.at,
-            who=row.who,
-            why=row.why,
-            source=row.source,
-            target=row.target,
-            attempt=row.attempt,
-            note=row.note,
-            plan=row.plan,
-        )
-        for row in session.scalars(query.order_by(TransitionRow.id))
-    ]
+    query = sa.select(*columns_of(TransitionRow, TransitionRecord))
+    chosen = query.where(TransitionRow.lease_id == lease_id).order_by(TransitionRow.id)
+    return [TransitionRecord(*row) for row in session.execute(chosen)]
 
 
 def incidents(
@@ -262,30 +250,18 @@ def _found(
     offset: int,
     limit: int | None,
 ) -> tuple[list[AuditRecord], int]:
-    of_lease = LeaseRow.id == TransitionRow.lease_id
-    count = sa.select(sa.func.count(TransitionRow.id)).join(LeaseRow, of_lease)
+    row, of_lease = TransitionRow, LeaseRow.id == TransitionRow.lease_id
+    count = sa.select(sa.func.count(row.id)).join(LeaseRow, of_lease)
+    whose = row.lease_id, LeaseRow.user, LeaseRow.gpu_class
     query = (
-        sa.select(TransitionRow, LeaseRow.user, LeaseRow.gpu_class)
+        sa.select(*whose, row.at, row.who, row.why, row.source, row.target, row.note)
         .join(LeaseRow, of_lease)
         .where(*chosen)
-        .order_by(TransitionRow.id.desc())
+        .order_by(row.id.desc())
         .offset(offset)
         .limit(limit)
     )
-    found = [
-        AuditRecord(
-            lease_id=row.lease_id,
-            user=user,
-            gpu_class=gpu_class,
-            at=row.at,
-            who=row.who,
-            why=row.why,
-            source=row.source,
-            target=row.target,
-            note=row.note,
-        )
-        for row, user, gpu_class in session.execute(query)
-    ]
+    found = [AuditRecord(*each) for each in session.execute(query)]
     return found, session.scalar(count.where(*chosen)) or 0
 
 

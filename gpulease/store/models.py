@@ -7,14 +7,15 @@ beside it stand only the columns that are searched, so a new member of ``Lease``
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter
 from sqlalchemy import (
     JSON,
     BigInteger,
+    ColumnElement,
     DateTime,
     Dialect,
     Float,
@@ -28,6 +29,9 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from sqlalchemy.types import TypeDecorator
 
 from gpulease.policy.model import Lease, Verdict
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 
 class UTCDateTime(TypeDecorator[datetime]):
@@ -400,6 +404,11 @@ class EvidenceMinute:
     idle: float = 0.0
     unknown: float = 0.0
     peak: float | None = None
+
+
+def columns_of(row: type[Base], record: type[DataclassInstance]) -> list[ColumnElement[Any]]:
+    """Return the columns of a table that the members of a record are, in their order."""
+    return [getattr(row, each.name) for each in fields(record)]
 
 
 def to_json(lease: Lease) -> dict[str, Any]:

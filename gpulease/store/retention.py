@@ -119,11 +119,7 @@ def _unfolded(session: Session) -> datetime | None:
 
 
 def _note_folded(session: Session, until: datetime) -> None:
-    row = session.get(MetaRow, _FOLDED)
-    if row is None:
-        session.add(MetaRow(name=_FOLDED, value=until.isoformat()))
-    else:
-        row.value = until.isoformat()
+    session.merge(MetaRow(name=_FOLDED, value=until.isoformat()))
     session.flush()
 
 

@@ -122,10 +122,8 @@ def page(
 
 def events(session: Session, run_id: str) -> list[RunEvent]:
     """Return what happened to a run, oldest first."""
-    query = sa.select(RunEventRow).where(RunEventRow.run_id == run_id).order_by(RunEventRow.id)
-    return [
-        RunEvent(row.run_id, row.at, row.who, row.what, row.note) for row in session.scalars(query)
-    ]
+    query = sa.select(*models.columns_of(RunEventRow, RunEvent)).where(RunEventRow.run_id == run_id)
+    return [RunEvent(*row) for row in session.execute(query.order_by(RunEventRow.id))]
 
 
 def leases(session: Session, user: str, server: str) -> list[Lease]:

@@ -33,54 +33,11 @@ from gpulease.store.models import (
     MetaRow,
     PolicyRow,
     PolicyVersion,
+    columns_of,
     from_json,
 )
 
-_NEWEST_FIRST = sa.select(PolicyRow).order_by(PolicyRow.version.desc())
-
-
-def one(session: Session, version: int | None) -> PolicyVersion | None:
-    """Return one version, the newest by default."""
-    query = _NEWEST_FIRST.limit(1)
-    if version is not None:
-        query = query.where(PolicyRow.version == version)
-    row = session.scalar(query)
-    return _record(row) if row is not None else None
-
-
-def versions(session: Session, before: int | None, limit: int) -> list[PolicyVersion]:
-    """Return versions, newest first, those below ``before``."""
-    query = _NEWEST_FIRST.limit(limit)
-    if before is not None:
-        query = query.where(PolicyRow.version < before)
-    return [_record(row) for row in session.scalars(query)]
-
-
-def kept(session: Session) -> int:
-    """Return how many versions there are."""
-    return session.scalar(sa.select(sa.func.count(PolicyRow.version))) or 0
-
-
-def save(
-    session: Session, text: str, who: str, now: datetime, *, note: str, expected: int | None
-) -> int:
-    """Add a version and return its number; raises as ``Store.save_policy`` says."""
-    newest = session.scalar(sa.select(sa.func.max(PolicyRow.version))) or 0
-    if expected is not None and expected != newest:
-        raise GPULeaseError(
-            "policy_changed",
-            f"The policy is at version {newest} now; you edited version {expected}.",
-            next_step="Load the newest version and make your change again.",
-            numbers={"newest": newest, "edited": expected},
-            status=409,
-        )
-    session.add(PolicyRow(version=newest + 1, text=text, who=who, at=now, note=note))
-    return newest + 1
-
-
-def _record(row: PolicyRow) -> PolicyVersion:
-    return PolicyVersion(row.version, row.text, row.who, row.at, row.note)
-
+_POLICIES = sa.select(*columns_of(PolicyRow, PolicyVersion)).order_by(PolicyRow.version.desc())
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -213,18 +170,21 @@ class Store:
 
     def policy(self, version: int | None = None) -> PolicyVersion | None:
         """Return one version of the policy, the newest by default."""
+        query = _POLICIES if version is None else _POLICIES.where(PolicyRow.version == version)
         with self._read() as session:
-            return one(session, version)
+            row = session.execute(query.limit(1)).first()
+        return PolicyVersion(*row) if row is not None else None
 
     def policy_versions(self, before: int | None = None, limit: int = 50) -> list[PolicyVersion]:
         """Return versions of the policy, newest first, those below ``before``."""
+        query = _POLICIES if before is None else _POLICIES.where(PolicyRow.version < before)
         with self._read() as session:
-            return versions(session, before, limit)
+            return [PolicyVersion(*row) for row in session.execute(query.limit(limit))]
 
     def policies_kept(self) -> int:
         """Return how many versions of the policy there are; the oldest go with time."""
         with self._read() as session:
-            return kept(session)
+            return session.scalar(sa.select(sa.func.count(PolicyRow.version))) or 0
 
     def save_policy(
         self, text: str, who: str, now: datetime, *, note: str = "", expected: int | None = None
@@ -242,7 +202,17 @@ class Store:
             GPULeaseError: ``policy_changed`` (409): somebody saved another version meanwhile.
         """
         with self._write() as session:
-            return save(session, text, who, now, note=note, expected=expected)
+            newest = session.scalar(sa.select(sa.func.max(PolicyRow.version))) or 0
+            if expected is not None and expected != newest:
+                raise GPULeaseError(
+                    "policy_changed",
+                    f"The policy is at version {newest} now; you edited version {expected}.",
+                    next_step="Load the newest version and make your change again.",
+                    numbers={"newest": newest, "edited": expected},
+                    status=409,
+                )
+            session.add(PolicyRow(version=newest + 1, text=text, who=who, at=now, note=note))
+        return newest + 1
 
     def noted(self, name: str) -> str:
         """Return what the service wrote down under a name, "" for nothing."""

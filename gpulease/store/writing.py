@@ -44,12 +44,12 @@ _INSERTS = {
 #: What of a lease is written anew with each change.
 _CHANGING = (
     "version", "user", "server", "gpu_class", "state", "created", "active_since", "ended",
-    "nominated_for", "record",
+    "nominated_for",
 )  # fmt: skip
 _UPDATE = (
     _LEASES.update()
     .where(_LEASES.c.id == sa.bindparam("known_id"))
-    .values({name: sa.bindparam(name) for name in _CHANGING})
+    .values({name: sa.bindparam(name) for name in (*_CHANGING, "record")})
 )
 _VERSIONS = sa.select(_LEASES.c.id, _LEASES.c.version).where(
     _LEASES.c.id.in_(sa.bindparam("wanted", expanding=True))
@@ -109,18 +109,8 @@ def _refuse_conflicts(session: Session, changes: Sequence[Change]) -> None:
 
 
 def _columns(lease: Lease) -> dict[str, Any]:
-    return {
-        "version": lease.version,
-        "user": lease.user,
-        "server": lease.server,
-        "gpu_class": lease.gpu_class,
-        "state": lease.state.value,
-        "created": lease.created,
-        "active_since": lease.active_since,
-        "ended": lease.ended,
-        "nominated_for": lease.nominated_for,
-        "record": to_json(lease),
-    }
+    found = {name: getattr(lease, name) for name in _CHANGING}
+    return found | {"state": lease.state.value, "record": to_json(lease)}
 
 
 def _insert(leases: Sequence[Lease], session: Session) -> None:

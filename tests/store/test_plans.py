@@ -13,7 +13,6 @@ from gpulease.store import (
     Ages,
     Store,
     backup,
-    export,
     history,
     pack_plan,
     people,
@@ -25,6 +24,7 @@ from gpulease.store.models import ReservationEventRow, ReservationRow
 from gpulease.store.usage import Use, add
 from tests.policy.build import NOW, request
 from tests.service import test_plans
+from tests.store.tables import export
 from tests.store.test_leases import new
 
 DAY = timedelta(days=1)
