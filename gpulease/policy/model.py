@@ -42,7 +42,6 @@ from gpulease.policy.states import (
     Start,
     Verdict,
     Wait,
-    WaitReason,
     Warn,
 )
 from gpulease.texts import Said
@@ -79,7 +78,6 @@ __all__ = [
     "TimeOuts",
     "Verdict",
     "Wait",
-    "WaitReason",
     "Warn",
 ]
 

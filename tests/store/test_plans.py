@@ -14,7 +14,6 @@ from gpulease.store import (
     Store,
     backup,
     history,
-    pack_plan,
     people,
     restore,
     retention,
@@ -33,7 +32,7 @@ DAY = timedelta(days=1)
 def keep(store: Store, number: int, size: int = 1000) -> None:
     """Keep a plan whose body has a size: what is random is not compressed."""
     decided = {f"r{number}": {"words": [random.Random(number).randbytes(size).hex()]}}
-    store.save([new(request(number))], NOW + number * DAY, pack_plan({"leases": decided}))
+    store.save([new(request(number))], NOW + number * DAY, history.pack({"leases": decided}))
 
 
 def test_plans_are_read_by_their_numbers(store):

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from gpulease.policy.explanation import reasons
-from gpulease.policy.explanation.reasons import Words
+from gpulease.policy import reasons
+from gpulease.policy.reasons import Words
 from gpulease.texts import Text
 
 REFUSALS: Final[Words] = {

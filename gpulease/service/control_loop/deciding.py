@@ -42,7 +42,7 @@ from gpulease.service.schemas.bodies import PageQuery
 from gpulease.service.schemas.shapes import DecisionView, LeaseEvent
 from gpulease.service.supervisors.supervisor_connections import SupervisorConnections
 from gpulease.simulate.trace import OF_DEVICE, devices_to_json
-from gpulease.store import Change, PlanRecord, TransitionRecord, history, pack_plan, reading
+from gpulease.store import Change, PlanRecord, TransitionRecord, history, reading
 
 log = logging.getLogger(__name__)
 
@@ -270,7 +270,7 @@ class Plans:
                 site = Site(snapshot.policy, snapshot.devices, snapshot.now)
                 devices = devices_to_json(snapshot.devices)
                 plan["site"] = {"policy": document.dump(snapshot.policy), "devices": devices}
-            return Packed(pack_plan(plan), site)
+            return Packed(history.pack(plan), site)
         except Exception:  # what is decided counts; that it can be told afterwards does not
             log.exception("a plan could not be packed; it is carried out and not kept")
             return None

@@ -1,7 +1,7 @@
 """Every reason code with its words.
 
 The catalogue has for each code a sentence and what to do next.  ``{name}`` are numbers that
-``explain`` fills in.  A code that is not here must not be used (a test compares).
+``explain`` fills in.  Which step of a lease may have which of them says ``lifecycle.table``.
 """
 
 from __future__ import annotations
@@ -169,10 +169,9 @@ WAITING: Final[Words] = {
     ),
 }
 
-#: What a starting lease does.
+#: What a starting lease does, in the order in which it happens.
 STARTING: Final[Words] = {
     "starting": ("GPU assigned. Starting …", "It takes a few seconds."),
-    "scheduling": ("A machine with a GPU is being found.", "It takes a moment."),
     "cluster_queue": (
         "Your request waits in the cluster's queue.",
         "It starts by itself when the queue lets it in; you can work on without a GPU meanwhile.",
@@ -181,6 +180,7 @@ STARTING: Final[Words] = {
         "A machine with a GPU is being added, which usually takes {provision}.",
         "It starts by itself then; you can work on without a GPU meanwhile.",
     ),
+    "scheduling": ("A machine with a GPU is being found.", "It takes a moment."),
     "pulling": (
         "The environment is being loaded onto the GPU's machine.",
         "The first time this takes minutes; none of it is charged.",
