@@ -166,7 +166,7 @@ def _unknown_project(name: str, names: list[str]) -> GPULeaseError:
 
 def _checked(ask: Ask, snapshot: Snapshot) -> GPUClass:
     policy = snapshot.policy
-    gpu_class = queue.class_of(policy, ask.gpu_class or policy.default_class)
+    gpu_class = policy.by_name.get(ask.gpu_class or policy.default_class)
     names = [c.name for c in policy.classes]
     if gpu_class is None:
         close = get_close_matches(ask.gpu_class or "", names, 1)
@@ -183,7 +183,7 @@ def _checked(ask: Ask, snapshot: Snapshot) -> GPUClass:
         raise _bad_count(ask.count, gpu_class, gpu_class.most, "a request may have")
     if ask.min_count is not None:
         _check_min_count(ask, ask.min_count)
-    others = [queue.class_of(policy, name) for name in gpu_class.fallback]
+    others = [policy.by_name.get(name) for name in gpu_class.fallback]
     pools = [gpu_class.pool, *(other.pool for other in others if other is not None)]
     sizes = capacity.pool_sizes(snapshot)
     there = max(capacity.most_devices(snapshot, pool, sizes[pool]) for pool in pools)
