@@ -13,7 +13,6 @@ from gpulease.store.models import AuditRecord as AuditRecord
 from gpulease.store.models import Change as Change
 from gpulease.store.models import EvidenceMinute as EvidenceMinute
 from gpulease.store.models import IdempotencyKey as IdempotencyKey
-from gpulease.store.models import Page as Page
 from gpulease.store.models import PolicyVersion as PolicyVersion
 from gpulease.store.models import TransitionRecord as TransitionRecord
 from gpulease.store.models import VerdictChange as VerdictChange

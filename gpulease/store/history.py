@@ -18,14 +18,12 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 from sqlalchemy.orm import Session, aliased
 
-from gpulease.errors import GPULeaseError
 from gpulease.policy.model import Lease, LeaseState
 from gpulease.store.models import (
     AuditRecord,
     EvidenceMinuteRow,
     LeaseGroupRow,
     LeaseRow,
-    Page,
     PlanRow,
     TransitionRecord,
     TransitionRow,
@@ -99,37 +97,19 @@ def busy_seconds(session: Session, leases: Sequence[str]) -> dict[str, tuple[flo
     return found
 
 
+def older(
+    session: Session, users: Sequence[str], groups: Sequence[str], than: Lease | None
+) -> list[Lease]:
+    """Return leases of these people or groups, newest first: the newest of all, or older ones."""
+    query = _chosen(sa.select(LeaseRow.record), users, groups, None)
+    if than is not None:
+        same = sa.and_(LeaseRow.created == than.created, LeaseRow.id < than.id)
+        query = query.where(sa.or_(LeaseRow.created < than.created, same))
+    records = session.scalars(query.order_by(*_NEWEST_FIRST).limit(MAX_PAGE))
+    return [from_json(record) for record in records]
+
+
 def page(
-    session: Session,
-    *,
-    users: Sequence[str] | None = None,
-    groups: Sequence[str] | None = None,
-    states: Sequence[LeaseState] | None = None,
-    before: str | None = None,
-    limit: int = 50,
-) -> Page:
-    """Return a page of leases, newest first.
-
-    ``users`` and ``groups`` say whose (either fits; both ``None`` is everybody's); ``before`` is
-    the ``next`` of the page before; ``limit`` is cut to 1 to 500.
-
-    Raises:
-        GPULeaseError: ``bad_page`` (400) for a ``before`` that no page gave.
-    """
-    limit = max(1, min(limit, MAX_PAGE))
-    query = _chosen(sa.select(LeaseRow), users, groups, states).order_by(*_NEWEST_FIRST)
-    if before is not None:
-        created, last_id = _cursor(before)
-        older = sa.and_(LeaseRow.created == created, LeaseRow.id < last_id)
-        query = query.where(sa.or_(LeaseRow.created < created, older))
-    rows = list(session.scalars(query.limit(limit + 1)))
-    shown = rows[:limit]
-    more = len(rows) > limit
-    following = f"{shown[-1].created.isoformat()}~{shown[-1].id}" if more else None
-    return Page(tuple(from_json(row.record) for row in shown), following)
-
-
-def counted_page(
     session: Session,
     *,
     users: Sequence[str] | None = None,
@@ -179,21 +159,6 @@ def _narrowed(query: _Query, of: Of) -> _Query:
     if of.gpu_class:
         query = query.where(LeaseRow.gpu_class == of.gpu_class)
     return query
-
-
-def _cursor(text: str) -> tuple[datetime, str]:
-    created, _, lease_id = text.partition("~")
-    try:
-        at = datetime.fromisoformat(created)
-    except ValueError:
-        at = None
-    if at is None or at.tzinfo is None or not lease_id:
-        raise GPULeaseError(
-            "bad_page",
-            "This page does not exist.",
-            next_step="Begin with the first page; each names the next.",
-        )
-    return at, lease_id
 
 
 def transitions(session: Session, lease_id: str) -> list[TransitionRecord]:

@@ -377,14 +377,6 @@ class PolicyVersion:
 
 
 @dataclass(frozen=True)
-class Page:
-    """Leases, newest first; ``next`` asks for the following page, ``None`` at the end."""
-
-    leases: tuple[Lease, ...]
-    next: str | None
-
-
-@dataclass(frozen=True)
 class VerdictChange:
     """The verdict that holds from ``at``."""
 
