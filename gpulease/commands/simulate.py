@@ -7,12 +7,14 @@ import asyncio
 import json
 import re
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gpulease.commands.files import usable
 from gpulease.errors import GPULeaseError
 from gpulease.terminal import say
 
@@ -83,6 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
             the store refuses with.
     """
     from gpulease.simulate.assumptions import Assumptions
+    from gpulease.simulate.trace import write_csv
     from gpulease.simulate.world import replay
 
     if not isfinite(arguments.think) or not 0 < arguments.think <= 100:
@@ -93,7 +96,9 @@ def run(arguments: argparse.Namespace) -> int:
         raise _bad("--sensitivity", "Give --compare FILE: the range is that of a difference.")
     trace = _trace(arguments)
     if arguments.save_trace is not None:
-        _save(arguments.save_trace, trace)
+        file = arguments.save_trace
+        with _usable(file), file.open("w", encoding="utf-8", newline="") as stream:
+            write_csv(trace, stream)
     policies, devices = _site(arguments)
     _refuse_unknown(trace, policies, devices, written=arguments.trace is not None)
     assumed = Assumptions(start=arguments.start)
@@ -108,7 +113,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.picture is not None:
         from gpulease.simulate.table import drawn
 
-        _write(arguments.picture, drawn(found[0], trace.begin))
+        with _usable(arguments.picture):
+            arguments.picture.write_text(drawn(found[0], trace.begin), encoding="utf-8")
     differences = _differences(found) if arguments.sensitivity else {}
     if arguments.json:
         told = {
@@ -202,11 +208,8 @@ def _trace(arguments: argparse.Namespace) -> Trace:
     from gpulease.simulate.trace import read_csv
 
     if arguments.trace is not None:
-        try:
-            with arguments.trace.open(encoding="utf-8", newline="") as file:
-                return read_csv(file)
-        except (OSError, UnicodeDecodeError) as error:
-            raise _unreadable(arguments.trace, error) from error
+        with _usable(arguments.trace), arguments.trace.open(encoding="utf-8", newline="") as file:
+            return read_csv(file)
     if arguments.scenario is not None:
         from gpulease.simulate.scenarios import SCENARIOS
 
@@ -297,10 +300,8 @@ def _of_scenario(name: str, policy: PolicyDocument | None) -> tuple[Device, ...]
 def _parsed(file: Path) -> PolicyDocument:
     from gpulease.policy import document
 
-    try:
+    with _usable(file):
         text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise _unreadable(file, error) from error
     try:
         return document.parse(text, 0)
     except GPULeaseError as error:  # of several documents: which
@@ -330,30 +331,8 @@ def _made(given: Sequence[str]) -> tuple[Device, ...]:
     return tuple(found)
 
 
-def _save(file: Path, trace: Trace) -> None:
-    from gpulease.simulate.trace import write_csv
-
-    try:
-        with file.open("w", encoding="utf-8", newline="") as stream:
-            write_csv(trace, stream)
-    except OSError as error:
-        raise _unreadable(file, error) from error
-
-
-def _write(file: Path, text: str) -> None:
-    try:
-        file.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise _unreadable(file, error) from error
-
-
-def _unreadable(file: Path, error: Exception) -> GPULeaseError:
-    why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-    return GPULeaseError(
-        "unreadable_file",
-        f"{file} cannot be used: {why}.",
-        next_step="Give the path of a file that you may use.",
-    )
+def _usable(file: Path) -> AbstractContextManager[None]:
+    return usable(file, "used", "Give the path of a file that you may use.")
 
 
 def _bad(option: str, step: str) -> GPULeaseError:
