@@ -151,7 +151,6 @@ def _refuse_unknown(
             "bad_trace",
             f"The trace asks for class {name!r}, which no policy has.",
             next_step=f"There is {', '.join(classes)}.",
-            status=422,
         )
 
 
@@ -237,7 +236,6 @@ def _history(arguments: argparse.Namespace) -> Trace:
             "no_history",
             "Nobody had a GPU in this time: there is nothing to replay.",
             next_step="Give more --days.",
-            status=409,
         )
     return found.trace
 

@@ -354,7 +354,6 @@ def granted(snapshot: Snapshot, lease: Lease) -> Shape:
             "nothing_wished",
             Text("There is nothing to change: this lease is what you requested."),
             next_step=Text("For another GPU, release this one first, then request it."),
-            status=409,
         )
     found = _first(snapshot, lease)
     if found is None:
@@ -366,7 +365,6 @@ def granted(snapshot: Snapshot, lease: Lease) -> Shape:
                 "gpu_class": lease.asked_class or lease.gpu_class,
                 "count": lease.asked_count or lease.count,
             },
-            status=409,
         )
     return found
 

@@ -323,5 +323,4 @@ def _bad(line: int, what: str) -> GPULeaseError:
         f"Line {line} of the trace cannot be read: {what}.",
         next_step=f"Its first line names the columns: {', '.join(COLUMNS)}.",
         numbers={"line": line},
-        status=422,
     )

@@ -93,7 +93,6 @@ def require_head(engine: sa.Engine) -> str:
         else f"The lease database is of an older version ({found}; needed is {head()}).",
         next_step="Run `gpulease db upgrade --database URL`, then start the service again.",
         numbers={"found": found, "needed": head()},
-        status=500,
     )
 
 
@@ -124,7 +123,6 @@ def refuse_ahead(found: str | None) -> None:
         f"The lease database was made by a newer gpulease ({found}; this one knows {head()}).",
         next_step="Install the newer gpulease again, or restore the database from before.",
         numbers={"found": found, "known": head()},
-        status=500,
     )
 
 
@@ -251,7 +249,6 @@ def _clear(connection: sa.Connection, *, replace: bool) -> None:
                 f"The database holds {number} leases, which would be lost.",
                 next_step="Name an empty database, or say --replace.",
                 numbers={"leases": number},
-                status=409,
             )
     found.drop_all(connection)
 

@@ -85,5 +85,4 @@ def changed(reservation_id: str) -> GPULeaseError:
         "This reservation was changed meanwhile.",
         next_step="Load it, make your change again and save.",
         numbers={"reservation": reservation_id},
-        status=409,
     )

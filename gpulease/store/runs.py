@@ -93,7 +93,6 @@ def save(session: Session, changes: Iterable[RunChange], now: datetime) -> None:
                 "This run was changed meanwhile.",
                 next_step="Look at it again.",
                 numbers={"run": after.id},
-                status=409,
             )
         if row is None:
             row = RunRow(id=after.id, user=after.user, created=after.created)

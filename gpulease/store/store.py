@@ -209,7 +209,6 @@ class Store:
                     f"The policy is at version {newest} now; you edited version {expected}.",
                     next_step="Load the newest version and make your change again.",
                     numbers={"newest": newest, "edited": expected},
-                    status=409,
                 )
             session.add(PolicyRow(version=newest + 1, text=text, who=who, at=now, note=note))
         return newest + 1

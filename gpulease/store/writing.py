@@ -175,7 +175,6 @@ def _grant(changes: Sequence[Change], session: Session) -> None:
             f"Device {device} belongs to another lease already.",
             next_step="Nothing was changed; the next plan sees it as it is.",
             numbers={"device": device, "lease": holders[device], "leases": list(taken)},
-            status=409,
         )
     _many(session, _GRANTS, [{"device": d, "lease_id": lease_id} for d, lease_id in wanted])
 
@@ -225,7 +224,6 @@ def key_reused() -> GPULeaseError:
         "key_reused",
         "This idempotency key was used for another change already.",
         next_step="Use a new key for a new change.",
-        status=422,
     )
 
 
@@ -262,5 +260,4 @@ def _conflict(leases: Sequence[str]) -> GPULeaseError:
         "The lease changed meanwhile; nothing was written.",
         next_step="Look at the lease again.",
         numbers={"lease": leases[0], "leases": list(leases)},
-        status=409,
     )

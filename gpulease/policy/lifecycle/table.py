@@ -151,7 +151,6 @@ def not_possible(lease: Lease, verb: str) -> GPULeaseError:
         "not_possible_now",
         f"A lease that is {lease.state.value} cannot be {verb}.",
         next_step="Look at the lease again: it changed meanwhile.",
-        status=409,
     )
 
 
