@@ -45,15 +45,22 @@ def upgrade(address: str) -> None:
         GPULeaseError: ``store_ahead``, ``store_in_use`` (the service runs), ``store_unavailable``,
             ``bad_database``.
     """
-    engine = make_engine(address, may_make=True)
+    with _opened(address, may_make=True) as engine:
+        if revision(engine) == head():
+            return
+        with _alone(engine):
+            refuse_ahead(revision(engine))
+            with engine.execution_options(writes=True).begin() as connection:
+                bring_to(connection, "head")
+
+
+@contextmanager
+def _opened(address: str, *, may_make: bool = False) -> Iterator[sa.Engine]:
+    """Open a database for one piece of work, with its failures in words."""
+    engine = make_engine(address, may_make=may_make)
     try:
         with translated():
-            if revision(engine) == head():
-                return
-            with _alone(engine):
-                refuse_ahead(revision(engine))
-                with engine.execution_options(writes=True).begin() as connection:
-                    bring_to(connection, "head")
+            yield engine
     finally:
         engine.dispose()
 
@@ -159,19 +166,14 @@ def backup(address: str, file: Path) -> int:
             f"{file} is there already.",
             next_step="Name a new file: a backup replaces nothing.",
         )
-    engine = make_engine(address)
-    try:
-        with (
-            whole_file(file) as raw,
-            gzip.open(raw, "wt", encoding="utf-8", compresslevel=6) as text,
-            translated(),
-        ):
-            revision = require_head(engine)
-            with engine.connect() as connection:
-                rows = _write(_snapshot(connection), text, revision)
-    finally:
-        engine.dispose()
-    return rows
+    with (
+        _opened(address) as engine,
+        whole_file(file) as raw,
+        gzip.open(raw, "wt", encoding="utf-8", compresslevel=6) as text,
+    ):
+        revision = require_head(engine)
+        with engine.connect() as connection:
+            return _write(_snapshot(connection), text, revision)
 
 
 def restore(address: str, file: Path, *, replace: bool = False) -> int:
@@ -190,16 +192,15 @@ def restore(address: str, file: Path, *, replace: bool = False) -> int:
         if not isinstance(head, dict) or head.get("gpulease_backup") != _FORMAT:
             raise _bad("it is none that this gpulease knows")
         refuse_ahead(head.get("revision"))
-        engine = make_engine(address, may_make=True)
-        try:
-            writing = engine.execution_options(writes=True)
-            with translated(), _alone(engine), writing.begin() as connection:
-                _clear(connection, replace=replace)
-                bring_to(connection, head["revision"])
-                rows = _fill(connection, lines)
-                bring_to(connection, "head")
-        finally:
-            engine.dispose()
+        with (
+            _opened(address, may_make=True) as engine,
+            _alone(engine),
+            engine.execution_options(writes=True).begin() as connection,
+        ):
+            _clear(connection, replace=replace)
+            bring_to(connection, head["revision"])
+            rows = _fill(connection, lines)
+            bring_to(connection, "head")
     return rows
 
 
@@ -319,11 +320,7 @@ def reading(address: str) -> Iterator[Session]:
     Raises:
         GPULeaseError: ``bad_database``, ``store_unavailable``, ``store_behind``, ``store_ahead``.
     """
-    engine = make_engine(address)
-    try:
-        with translated():
-            require_head(engine)
-            with Session(engine) as session:
-                yield session
-    finally:
-        engine.dispose()
+    with _opened(address) as engine:
+        require_head(engine)
+        with Session(engine) as session:
+            yield session
