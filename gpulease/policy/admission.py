@@ -219,7 +219,7 @@ class _Pass:
         self.outcome.lacking.append(unmet)
         line = self._left.line(request, gpu_class)
         if request.count > 1:  # on a node without room for it it would hope, and hold, in vain
-            room = self._left.rooms.nodes(gpu_class, request)
+            room = self._left.rooms(request, gpu_class)
             line = {node: there for node, there in line.items() if node in room}
         preferred = fitting.Preference(node=self._preferred_node(request))
         hoped = fitting.for_request(line, request, preferred)

@@ -73,12 +73,6 @@ def live_records() -> sa.Select[tuple[dict[str, Any]]]:
     return sa.select(row.record).where(row.id.in_(ids)).order_by(row.created, row.id)
 
 
-@cache
-def newest_records() -> sa.Select[tuple[dict[str, Any]]]:
-    """Select the newest leases, ended or not."""
-    return sa.select(LeaseRow.record).order_by(LeaseRow.created.desc()).limit(100)
-
-
 def busy_seconds(session: Session, leases: Sequence[str]) -> dict[str, tuple[float, float]]:
     """Return seconds busy and seconds watched of leases: their minutes, and what was before."""
     row = EvidenceMinuteRow

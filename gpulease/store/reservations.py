@@ -36,8 +36,10 @@ def read(session: Session) -> list[Reservation]:
     return [_RESERVATION.validate_python(record) for record in session.scalars(query)]
 
 
-def save(session: Session, before: Reservation | None, after: Reservation) -> None:
-    """Write one reservation.
+def save(
+    session: Session, before: Reservation | None, after: Reservation, event: ReservationEvent
+) -> None:
+    """Write one reservation and what happened to it.
 
     Raises:
         GPULeaseError: ``reservation_changed`` (409): it is not as it was read.
@@ -52,6 +54,7 @@ def save(session: Session, before: Reservation | None, after: Reservation) -> No
     row.cancelled = after.cancelled
     row.record = _RESERVATION.dump_python(after, mode="json")
     session.flush()
+    note(session, event)
 
 
 def note(session: Session, event: ReservationEvent) -> None:

@@ -18,11 +18,9 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from gpulease.errors import GPULeaseError
-from gpulease.policy.calendar.reservation import Reservation
 from gpulease.policy.model import Lease
 from gpulease.private_files import require_private
 from gpulease.store import fence, history, writing
-from gpulease.store import reservations as reserved
 from gpulease.store.database import require_head
 from gpulease.store.engine import LOCK_WAIT, files_of, make_engine, sqlite_path, translated
 from gpulease.store.fence import Continuity
@@ -122,10 +120,9 @@ class Store:
         Costs a query the first time only: there is one writer.
         """
         if self._last_ticket is None:
+            newest = sa.select(LeaseRow.record).order_by(LeaseRow.created.desc()).limit(100)
             with self._read() as session:
-                tickets = [
-                    from_json(record).ticket for record in session.scalars(history.newest_records())
-                ]
+                tickets = [from_json(record).ticket for record in session.scalars(newest)]
             self._last_ticket = max(tickets, default=(now, 0))
         last_at, last_number = self._last_ticket
         self._last_ticket = max(now, last_at), last_number + 1
@@ -153,11 +150,6 @@ class Store:
         """
         with self._write() as session:
             writing.save(session, changes, now, plan)
-
-    def remember(self, key: IdempotencyKey, lease_id: str, now: datetime) -> None:
-        """Store that this key means this lease, and drop keys that have expired."""
-        with self._write() as session:
-            writing.remember(session, [(key, lease_id)], now)
 
     def remembered(self, key: IdempotencyKey, now: datetime) -> str | None:
         """Return the lease that the key was used for, ``None`` for a key that is new.
@@ -223,23 +215,6 @@ class Store:
         """Write something down that the service must find again after a restart."""
         with self._write() as session:
             session.merge(MetaRow(name=f"note:{name}", value=text))
-
-    def reservations(self) -> list[Reservation]:
-        """Return every reservation, cancelled ones too, oldest first."""
-        with self._read() as session:
-            return reserved.read(session)
-
-    def save_reservation(
-        self, before: Reservation | None, after: Reservation, event: reserved.ReservationEvent
-    ) -> None:
-        """Write a reservation and what happened to it.
-
-        Raises:
-            GPULeaseError: ``reservation_changed`` (409): it is not as it was read.
-        """
-        with self._write() as session:
-            reserved.save(session, before, after)
-            reserved.note(session, event)
 
     def read(self, work: Callable[Concatenate[Session, P], R], *args: P.args, **kw: P.kwargs) -> R:
         """Return what one of this room's reading functions finds, such as ``history.page``."""

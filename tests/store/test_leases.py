@@ -168,16 +168,16 @@ def test_an_idempotency_key_means_one_lease(store):
     assert store.remembered(key, NOW) == "r1"
     assert store.remembered(replace(key, who="bob"), NOW) is None, "keys are each caller's own"
     refused("key_reused", store.remembered, replace(key, fingerprint="other"), NOW)
-    store.remember(key, "r1", NOW)
+    store.write(writing.remember, [(key, "r1")], NOW)
     store.save([new(request(2))], NOW)
-    refused("key_reused", store.remember, key, "r2", NOW)
+    refused("key_reused", store.write, writing.remember, [(key, "r2")], NOW)
 
 
 def test_an_idempotency_key_expires(store):
     key = IdempotencyKey("ann", "abc", "body-1", at(60))
     store.save([new(request(1), key=key), new(request(2))], NOW)
     assert store.remembered(key, at(60)) is None
-    store.remember(replace(key, expires=at(120)), "r2", at(60))
+    store.write(writing.remember, [(replace(key, expires=at(120)), "r2")], at(60))
     assert store.remembered(key, at(60)) == "r2"
 
 
