@@ -84,9 +84,8 @@ def run(arguments: argparse.Namespace) -> int:
         GPULeaseError: ``bad_trace``, ``bad_policy``, ``bad_option``, ``unreadable_file`` or what
             the store refuses with.
     """
-    from gpulease.simulate.assumptions import Assumptions
     from gpulease.simulate.trace import write_csv
-    from gpulease.simulate.world import replay
+    from gpulease.simulate.world import Assumptions, replay
 
     if not isfinite(arguments.think) or not 0 < arguments.think <= 100:
         raise _bad("--think", "Give a factor above 0 and at most 100, such as 0.5.")

@@ -8,12 +8,12 @@ A *request* and the *lease* it becomes are one record, ``Lease``: it begins ``qu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from decimal import Decimal
 from functools import cached_property, wraps
-from typing import Annotated, Any, NamedTuple, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from gpulease.policy.calendar.reservation import ReservationTerms, Window
 from gpulease.policy.catalog import Device as Device
@@ -103,17 +103,6 @@ class PolicyDocument(Limits):
         return {each.name: each for each in reversed(self.classes)}
 
 
-class Wish(NamedTuple):
-    """What devices a request asks for."""
-
-    gpu_class: str
-    needs: str
-    number: int
-    nodes: int
-    min_count: int
-    steps: tuple[int, ...]
-
-
 @dataclass(frozen=True)
 class Lease:
     """A request or lease, as stored."""
@@ -179,10 +168,10 @@ class Lease:
     version: int = 1
 
     @property
-    def wish(self) -> Wish:
+    def wish(self) -> Hashable:
         """What it asks for: requests of one wish take from the same devices."""
         shape = self.count, self.nodes, self.min_count, self.steps
-        return Wish(self.gpu_class, self.needs, *shape)
+        return self.gpu_class, self.needs, *shape
 
     @cached_property
     def place(self) -> tuple[float, int, str]:

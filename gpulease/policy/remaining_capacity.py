@@ -37,7 +37,6 @@ from gpulease.policy.model import (
     LeaseState,
     Requeue,
     Snapshot,
-    Wish,
 )
 from gpulease.policy.queue import stands_back
 from gpulease.policy.reservations.seats import Doors
@@ -299,7 +298,7 @@ class Left:
         self.coming = {pool: Inventory(coming.get(pool, ()), held) for pool in pools}
         self.growth = Growth(snapshot)
         self.doors = Doors(snapshot, {pool: len(found) for pool, found in free.items()})
-        self._rooms: dict[Wish, Mapping[str, int]] = {}
+        self._rooms: dict[Hashable, Mapping[str, int]] = {}
         self.pending = Counter(
             each.gpu_class
             for each in queue.holding(snapshot)

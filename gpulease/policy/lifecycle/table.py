@@ -178,13 +178,7 @@ def drain(lease: Lease, action: model.Drain, now: datetime) -> Lease:
     )
 
 
-def end(
-    lease: Lease,
-    reason: EndReason,
-    now: datetime,
-    note: str = "",
-    last_seen: datetime | None = None,
-) -> Lease:
+def end(lease: Lease, reason: EndReason, now: datetime, last_seen: datetime | None = None) -> Lease:
     """Return the ended lease; it keeps its devices and nomination as history.
 
     What died unseen is charged until it was heard of last: ``last_seen``.
@@ -193,7 +187,6 @@ def end(
     return replace(
         ended,
         end_reason=reason,
-        end_note=note or lease.end_note,
         ended=now,
         **_charged(lease, now, last_seen),
         warned_until=None,
