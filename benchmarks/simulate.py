@@ -3,8 +3,8 @@
 Each of the scenarios is replayed for seeds that nothing was tuned on, under the default time-outs
 and under each rival.  Compared are, seed by seed, the GPU-hours held, the waits that nineteen of
 twenty stay below, and the GPUs taken from somebody who wanted them within a minute; by medians,
-for a wait that never ended has no mean.  Every replay checks the planner's invariants at each
-step, and compares the time in which those who began to wait were told to start with when they did.
+for a wait that never ended has no mean.  Every replay compares the time in which those who began to
+wait were told to start with when they did.
 ``rounds`` is the number of seeds; they run beside each other, one on each core.
 """
 

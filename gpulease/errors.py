@@ -8,7 +8,7 @@ reference id, and reaches people as reason ``internal``.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 #: What a problem's members are called on the wire; ``reason``, ``numbers`` and ``next_step`` are
 #: our extension members (RFC 9457, section 3.2).
@@ -29,6 +29,30 @@ def copied(
     return error
 
 
+#: The HTTP status of a reason that has one of its own, wherever it is raised; all others are 400.
+_STATUS: Final = {
+    reason: status
+    for status, reasons in (
+        (404, ("no_notebook", "unknown_node", "unknown_person")),
+        (409, (
+            "cell_running", "device_taken", "keep_not_possible", "keep_used_up", "no_history",
+            "not_possible_now", "nothing_wished", "other_lease", "policy_changed",
+            "reservation_changed", "reservation_conflict", "run_changed", "still_leasing",
+            "store_not_empty", "version_conflict", "wish_not_free",
+        )),
+        (422, (
+            "bad_array", "bad_calendar", "bad_duration", "bad_needs", "bad_nodes", "bad_trace",
+            "class_not_allowed", "key_reused", "reservation_refused", "unknown_project",
+        )),
+        (429, ("queue_full", "too_many_waiting")),
+        (500, ("store_ahead", "store_behind", "verify_failed")),
+        (503, ("store_fenced", "store_in_use", "store_replaced", "store_unavailable")),
+        (504, ("cell_timeout",)),
+    )
+    for reason in reasons
+}  # fmt: skip
+
+
 class GPULeaseError(Exception):
     """A refusal or failure that a person may read.
 
@@ -37,7 +61,7 @@ class GPULeaseError(Exception):
         sentence: one sentence saying what happened and why, for a person.
         next_step: what the person can do now; may be empty when there is nothing.
         numbers: the quantities behind the sentence (JSON values only).
-        status: the HTTP status a service answers with.
+        status: the HTTP status a service answers with; by default its reason's.
     """
 
     def __init__(
@@ -47,14 +71,14 @@ class GPULeaseError(Exception):
         *,
         next_step: str = "",
         numbers: Mapping[str, Any] | None = None,
-        status: int = 400,
+        status: int | None = None,
     ) -> None:
         super().__init__(sentence)
         self.reason = reason
         self.sentence = sentence
         self.next_step = next_step
         self.numbers: dict[str, Any] = dict(numbers or {})
-        self.status = status
+        self.status = _STATUS.get(reason, 400) if status is None else status
 
     def __str__(self) -> str:
         return f"{self.sentence} {self.next_step}".rstrip()

@@ -14,7 +14,8 @@ from babel.messages.catalog import Catalog
 from babel.messages.extract import extract_from_dir
 from babel.messages.pofile import read_po, write_po
 
-from gpulease.policy.explanation import catalogue, explain, reasons
+from gpulease.policy import reasons
+from gpulease.policy.explanation import catalogue, explain
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "gpulease"
@@ -73,7 +74,7 @@ ELSEWHERE = frozenset(
 )
 #: The mapped reasons, by the file that owns them.
 TABLES = {
-    "policy/explanation/reasons.py": (
+    "policy/reasons.py": (
         *(getattr(reasons, name) for name in ("WAITING", "STARTING", "ACTIVE", "LEAVING", "ENDED")),
         reasons.CAUSES,
         reasons.PROGRESS,

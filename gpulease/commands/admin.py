@@ -172,9 +172,7 @@ async def _drain(client: ServiceClient, arguments: argparse.Namespace) -> None:
     nodes = sorted({each["node"] for each in devices if each["node"]})
     if node not in nodes:
         there = f"Name one of: {', '.join(nodes)}." if nodes else "There are none here."
-        raise GPULeaseError(
-            "unknown_node", f"No node {node!r} offers a GPU.", next_step=there, status=404
-        )
+        raise GPULeaseError("unknown_node", f"No node {node!r} offers a GPU.", next_step=there)
     if not await _set_drained(client, node, drained=True):
         say(f"{node} was drained already.")
     for line in _held_on(node, devices):

@@ -7,6 +7,7 @@ import json
 import os
 from pathlib import Path
 
+from gpulease.commands.files import usable
 from gpulease.errors import GPULeaseError
 from gpulease.private_files import UMASK
 from gpulease.sizes import say_count
@@ -52,14 +53,9 @@ def run(arguments: argparse.Namespace) -> int:
         GPULeaseError: what the store refuses with, ``no_database``, ``unreadable_file``.
     """
     os.umask(UMASK)
-    try:
+    step = "Name a file in a folder that you may write, or a backup that is there."
+    with usable(getattr(arguments, "file", Path()), "used", step):
         say(_do(arguments, address_of(arguments.database)))
-    except OSError as error:
-        raise GPULeaseError(
-            "unreadable_file",
-            f"{arguments.file} cannot be used: {error.strerror or error}.",
-            next_step="Name a file in a folder that you may write, or a backup that is there.",
-        ) from error
     return 0
 
 
@@ -76,7 +72,8 @@ def _do(arguments: argparse.Namespace, address: str) -> str:
         restored = say_count(rows, "row was", "rows were")
         return f"{restored} restored. Leases that run and are not among them are adopted."
     if arguments.action == "export":
-        return json.dumps(store.export(address, arguments.user), indent=2)
+        with store.reading(address) as session:
+            return json.dumps(people.export(session, arguments.user), indent=2)
     opened = store.Store.open(address)
     try:
         pseudonym, number = opened.write(people.forget, arguments.user)

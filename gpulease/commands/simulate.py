@@ -7,12 +7,14 @@ import asyncio
 import json
 import re
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gpulease.commands.files import usable
 from gpulease.errors import GPULeaseError
 from gpulease.terminal import say
 
@@ -82,8 +84,8 @@ def run(arguments: argparse.Namespace) -> int:
         GPULeaseError: ``bad_trace``, ``bad_policy``, ``bad_option``, ``unreadable_file`` or what
             the store refuses with.
     """
-    from gpulease.simulate.assumptions import Assumptions
-    from gpulease.simulate.world import replay
+    from gpulease.simulate.trace import write_csv
+    from gpulease.simulate.world import Assumptions, replay
 
     if not isfinite(arguments.think) or not 0 < arguments.think <= 100:
         raise _bad("--think", "Give a factor above 0 and at most 100, such as 0.5.")
@@ -93,7 +95,9 @@ def run(arguments: argparse.Namespace) -> int:
         raise _bad("--sensitivity", "Give --compare FILE: the range is that of a difference.")
     trace = _trace(arguments)
     if arguments.save_trace is not None:
-        _save(arguments.save_trace, trace)
+        file = arguments.save_trace
+        with _usable(file), file.open("w", encoding="utf-8", newline="") as stream:
+            write_csv(trace, stream)
     policies, devices = _site(arguments)
     _refuse_unknown(trace, policies, devices, written=arguments.trace is not None)
     assumed = Assumptions(start=arguments.start)
@@ -108,7 +112,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.picture is not None:
         from gpulease.simulate.table import drawn
 
-        _write(arguments.picture, drawn(found[0], trace.begin))
+        with _usable(arguments.picture):
+            arguments.picture.write_text(drawn(found[0], trace.begin), encoding="utf-8")
     differences = _differences(found) if arguments.sensitivity else {}
     if arguments.json:
         told = {
@@ -145,7 +150,6 @@ def _refuse_unknown(
             "bad_trace",
             f"The trace asks for class {name!r}, which no policy has.",
             next_step=f"There is {', '.join(classes)}.",
-            status=422,
         )
 
 
@@ -202,11 +206,8 @@ def _trace(arguments: argparse.Namespace) -> Trace:
     from gpulease.simulate.trace import read_csv
 
     if arguments.trace is not None:
-        try:
-            with arguments.trace.open(encoding="utf-8", newline="") as file:
-                return read_csv(file)
-        except (OSError, UnicodeDecodeError) as error:
-            raise _unreadable(arguments.trace, error) from error
+        with _usable(arguments.trace), arguments.trace.open(encoding="utf-8", newline="") as file:
+            return read_csv(file)
     if arguments.scenario is not None:
         from gpulease.simulate.scenarios import SCENARIOS
 
@@ -220,20 +221,20 @@ def _trace(arguments: argparse.Namespace) -> Trace:
 def _history(arguments: argparse.Namespace) -> Trace:
     from gpulease.commands.database import address_of
     from gpulease.simulate.history import recorded
-    from gpulease.store import read_past
+    from gpulease.store import reading, usage
 
     if not isfinite(arguments.days) or not 0 < arguments.days <= 400:
         raise _bad("--days", "Give a number above 0 and at most 400.")
     until = datetime.now(UTC)
     since = until - timedelta(days=arguments.days)
-    past = read_past(address_of(arguments.database), since, until)
+    with reading(address_of(arguments.database)) as session:
+        past = usage.past(session, since, until)
     found = recorded(past.leases, past.verdicts, since, until, past.reservations)
     if not found.trace.sessions:
         raise GPULeaseError(
             "no_history",
             "Nobody had a GPU in this time: there is nothing to replay.",
             next_step="Give more --days.",
-            status=409,
         )
     return found.trace
 
@@ -274,9 +275,10 @@ def _recorded_site(database: str | None) -> tuple[PolicyDocument, tuple[Device, 
     from gpulease.commands.database import address_of
     from gpulease.policy import document
     from gpulease.simulate.trace import devices_from_json
-    from gpulease.store import read_last_site
+    from gpulease.store import history, reading
 
-    site = read_last_site(address_of(database))
+    with reading(address_of(database)) as session:
+        site = history.newest_site(session)
     if site is None:
         return None
     return document.parse(site["policy"]), devices_from_json(site["devices"])
@@ -295,10 +297,8 @@ def _of_scenario(name: str, policy: PolicyDocument | None) -> tuple[Device, ...]
 def _parsed(file: Path) -> PolicyDocument:
     from gpulease.policy import document
 
-    try:
+    with _usable(file):
         text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise _unreadable(file, error) from error
     try:
         return document.parse(text, 0)
     except GPULeaseError as error:  # of several documents: which
@@ -328,30 +328,8 @@ def _made(given: Sequence[str]) -> tuple[Device, ...]:
     return tuple(found)
 
 
-def _save(file: Path, trace: Trace) -> None:
-    from gpulease.simulate.trace import write_csv
-
-    try:
-        with file.open("w", encoding="utf-8", newline="") as stream:
-            write_csv(trace, stream)
-    except OSError as error:
-        raise _unreadable(file, error) from error
-
-
-def _write(file: Path, text: str) -> None:
-    try:
-        file.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise _unreadable(file, error) from error
-
-
-def _unreadable(file: Path, error: Exception) -> GPULeaseError:
-    why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-    return GPULeaseError(
-        "unreadable_file",
-        f"{file} cannot be used: {why}.",
-        next_step="Give the path of a file that you may use.",
-    )
+def _usable(file: Path) -> AbstractContextManager[None]:
+    return usable(file, "used", "Give the path of a file that you may use.")
 
 
 def _bad(option: str, step: str) -> GPULeaseError:

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from gpulease.commands.files import usable
 from gpulease.errors import GPULeaseError
 from gpulease.kernel.route import command_lines
 from gpulease.private_files import current_umask, whole_file
@@ -167,13 +168,7 @@ def _write(notebook: Any, path: Path) -> None:
         return
     # All of it or nothing: the notebook may be somebody's only copy.
     mode = path.stat().st_mode & 0o777 if path.exists() else 0o666 & ~current_umask()
-    try:
+    with usable(path, "written", "Give a path in a folder that you may write to."):
         with whole_file(path, replace=True) as file:
             file.write(f"{text}\n".encode())
         path.chmod(mode)
-    except OSError as error:
-        raise GPULeaseError(
-            "unreadable_file",
-            f"{path} cannot be written: {error.strerror}.",
-            next_step="Give a path in a folder that you may write to.",
-        ) from error

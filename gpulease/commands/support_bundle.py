@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
 from gpulease import __version__, terminal
+from gpulease.commands.files import usable
 from gpulease.errors import GPULeaseError
 from gpulease.private_files import UMASK
 from gpulease.protocol import names
@@ -95,15 +96,9 @@ def run(arguments: argparse.Namespace) -> int:
     if str(arguments.file) == "-":
         sys.stdout.buffer.write(packed)
         return 0
-    try:
-        with arguments.file.open("xb") as target:
-            target.write(packed)
-    except OSError as error:
-        raise GPULeaseError(
-            "unreadable_file",
-            f"{arguments.file} cannot be written: {error.strerror}.",
-            next_step="Name a new file in a folder that you may write.",
-        ) from error
+    step = "Name a new file in a folder that you may write."
+    with usable(arguments.file, "written", step), arguments.file.open("xb") as target:
+        target.write(packed)
     terminal.say(f"{arguments.file}: read it before you send it.")
     return 0
 

@@ -9,19 +9,19 @@ import argparse
 import asyncio
 import importlib
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import date
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
+from gpulease.commands.files import usable
 from gpulease.errors import GPULeaseError
 from gpulease.terminal import csv_text, say, table
 
 _FIGURES = ("hours", "gpu_hours", "estimated")
 #: What stands in a table where there is none.
 _NONE = {"project": "(none)"}
+_WRITABLE = "Give a path in a folder that is there and that you may write to."
 #: What the numbers of a Parquet file's columns are.
 _UNITS = {"hours": "hours of one GPU", "gpu_hours": "GPU-hours at its price"}
 
@@ -81,11 +81,11 @@ def run_usage(arguments: argparse.Namespace) -> int:
         say(json.dumps(found, indent=2))
     elif arguments.csv is not None:
         cells = ([row[name] for name in columns] for row in rows)
-        with _to_be_written(arguments.csv):
+        with usable(arguments.csv, "written", _WRITABLE):
             arguments.csv.write_text(csv_text(columns, cells), encoding="utf-8", newline="")
     elif written is not None:
         said = {"since": found["since"], "until": found["until"], "zone": arguments.zone}
-        with _to_be_written(arguments.parquet):
+        with usable(arguments.parquet, "written", _WRITABLE):
             _write_parquet(written, arguments.parquet, columns, rows, said)
     else:
         shown = ([_cell(row[name]) or _NONE.get(name, "") for name in columns] for row in rows)
@@ -116,18 +116,6 @@ def run_projects(arguments: argparse.Namespace) -> int:
             rows.append([item["name"], pool, *figures, left])
     say(table(rows) if len(rows) > 1 else "There are no projects.")
     return 0
-
-
-@contextmanager
-def _to_be_written(file: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise GPULeaseError(
-            "unreadable_file",
-            f"{file} cannot be written: {error.strerror or type(error).__name__}.",
-            next_step="Give a path in a folder that is there and that you may write to.",
-        ) from None
 
 
 def _pyarrow() -> Any:

@@ -71,7 +71,7 @@ class _Pass:
 
     def serve(self, request: Lease) -> None:
         """Grant a request what it asks for, or say what it waits for."""
-        gpu_class = queue.class_of(self._left.snapshot.policy, request.gpu_class)
+        gpu_class = self._left.snapshot.policy.by_name.get(request.gpu_class)
         if gpu_class is None:
             self.outcome.actions.append(End(request.id, "unknown_class", EndReason.DENIED))
             return
@@ -219,7 +219,7 @@ class _Pass:
         self.outcome.lacking.append(unmet)
         line = self._left.line(request, gpu_class)
         if request.count > 1:  # on a node without room for it it would hope, and hold, in vain
-            room = self._left.rooms.nodes(gpu_class, request)
+            room = self._left.rooms(request, gpu_class)
             line = {node: there for node, there in line.items() if node in room}
         preferred = fitting.Preference(node=self._preferred_node(request))
         hoped = fitting.for_request(line, request, preferred)
@@ -244,8 +244,8 @@ class _Pass:
 
 def alternatives(policy: PolicyDocument, request: Lease) -> list[GPUClass]:
     """Return the classes that may serve a request instead of its own, in order."""
-    own = queue.class_of(policy, request.gpu_class)
-    found = [queue.class_of(policy, name) for name in own.fallback] if own else []
+    own = policy.by_name.get(request.gpu_class)
+    found = [policy.by_name.get(name) for name in own.fallback] if own else []
     allowed = policy.projects.home(request.project).classes
     return [
         each
@@ -354,7 +354,6 @@ def granted(snapshot: Snapshot, lease: Lease) -> Shape:
             "nothing_wished",
             Text("There is nothing to change: this lease is what you requested."),
             next_step=Text("For another GPU, release this one first, then request it."),
-            status=409,
         )
     found = _first(snapshot, lease)
     if found is None:
@@ -366,7 +365,6 @@ def granted(snapshot: Snapshot, lease: Lease) -> Shape:
                 "gpu_class": lease.asked_class or lease.gpu_class,
                 "count": lease.asked_count or lease.count,
             },
-            status=409,
         )
     return found
 
@@ -385,7 +383,7 @@ def _better(snapshot: Snapshot, lease: Lease) -> list[tuple[str, int]]:
     free = capacity.free_devices(snapshot)
     most, found = lease.asked_count or lease.count, []
     for name in filter(None, (lease.asked_class, lease.gpu_class)):
-        gpu_class = queue.class_of(snapshot.policy, name)
+        gpu_class = snapshot.policy.by_name.get(name)
         if gpu_class is None or gpu_class.queue is not None:  # the cluster's queue promises nothing
             continue
         mine = queue.pool_of(snapshot, lease) == gpu_class.pool

@@ -146,7 +146,6 @@ def _class_not_allowed(
         f"{where} no GPUs of class {gpu_class.name!r}.",
         next_step=f"{step} Or charge it to {', '.join(others)}." if others else f"{step} {JOINED}",
         numbers={"classes": classes, "projects": others},
-        status=422,
     )
 
 
@@ -160,13 +159,12 @@ def _unknown_project(name: str, names: list[str]) -> GPULeaseError:
         f"You are in no project {name!r}.",
         next_step=f"{_ask_for(names)} {JOINED}",
         numbers={"projects": names},
-        status=422,
     )
 
 
 def _checked(ask: Ask, snapshot: Snapshot) -> GPUClass:
     policy = snapshot.policy
-    gpu_class = queue.class_of(policy, ask.gpu_class or policy.default_class)
+    gpu_class = policy.by_name.get(ask.gpu_class or policy.default_class)
     names = [c.name for c in policy.classes]
     if gpu_class is None:
         close = get_close_matches(ask.gpu_class or "", names, 1)
@@ -183,7 +181,7 @@ def _checked(ask: Ask, snapshot: Snapshot) -> GPUClass:
         raise _bad_count(ask.count, gpu_class, gpu_class.most, "a request may have")
     if ask.min_count is not None:
         _check_min_count(ask, ask.min_count)
-    others = [queue.class_of(policy, name) for name in gpu_class.fallback]
+    others = [policy.by_name.get(name) for name in gpu_class.fallback]
     pools = [gpu_class.pool, *(other.pool for other in others if other is not None)]
     sizes = capacity.pool_sizes(snapshot)
     there = max(capacity.most_devices(snapshot, pool, sizes[pool]) for pool in pools)
@@ -199,7 +197,6 @@ def _checked(ask: Ask, snapshot: Snapshot) -> GPUClass:
             f"A lease of {ask.wanted:g} seconds is not valid.",
             next_step="Ask for a positive length, for example --for 30m.",
             numbers={"seconds": ask.wanted},
-            status=422,
         )
     _check_needs(ask, gpu_class, snapshot, pools)
     return gpu_class
@@ -235,7 +232,6 @@ def _check_nodes(ask: Ask, gpu_class: GPUClass, snapshot: Snapshot) -> None:
             next_step="Ask for several GPUs without --nodes: --count 4. On Kubernetes an admin can"
             " allow several nodes: severalNodes.enabled of gpulease's chart.",
             numbers=numbers,
-            status=422,
         )
     if gpu_class.queue is not None and gpu_class.queue.engine is QueueEngine.KAI:
         raise GPULeaseError(
@@ -244,7 +240,6 @@ def _check_nodes(ask: Ask, gpu_class: GPUClass, snapshot: Snapshot) -> None:
             " is of one machine.",
             next_step="Ask without --nodes, or for another class.",
             numbers=numbers,
-            status=422,
         )
     if ask.count % ask.nodes:
         fewer, more = ask.count - ask.count % ask.nodes, ask.count + -ask.count % ask.nodes
@@ -254,7 +249,6 @@ def _check_nodes(ask: Ask, gpu_class: GPUClass, snapshot: Snapshot) -> None:
             " nodes: the count is that of all nodes together.",
             next_step=f"Ask for {fewer} or {more}." if fewer else f"Ask for {more}.",
             numbers=numbers,
-            status=422,
         )
 
 
@@ -268,7 +262,6 @@ def _check_needs(ask: Ask, gpu_class: GPUClass, snapshot: Snapshot, pools: list[
             str(error),
             next_step=fitting.NEEDS_FORM,
             numbers={"needs": ask.needs},
-            status=422,
         ) from None
     # Of what a node that is not there yet would have nothing is known.
     grows = snapshot.grows and any(pool in snapshot.policy.elastic for pool in pools)
@@ -287,7 +280,6 @@ def _check_needs(ask: Ask, gpu_class: GPUClass, snapshot: Snapshot, pools: list[
             if most
             else "Ask for another class.",
             numbers={"needs": wanted, "count": ask.count},
-            status=422,
         )
 
 
@@ -308,7 +300,6 @@ def _other_lease(lease: Lease, gpu_class: GPUClass) -> GPULeaseError:
         f"This server already has a lease or request for {queue.amount(lease)}.",
         next_step=f"Return it first (%gpu return), then ask for {gpu_class.name!r} again.",
         numbers={"lease": lease.id},
-        status=409,
     )
 
 
@@ -349,7 +340,6 @@ def _check_queue(ask: Ask, snapshot: Snapshot) -> None:
             ),
             next_step=Text("Withdraw one of them, or wait until one has started."),
             numbers={"waiting": own, "max": snapshot.policy.waiting_per_user},
-            status=429,
         )
     length = len(queue.waiting(snapshot))
     if length >= snapshot.policy.queue_max:
@@ -362,7 +352,6 @@ def _check_queue(ask: Ask, snapshot: Snapshot) -> None:
             ),
             next_step=Text("Try again in a few minutes."),
             numbers={"waiting": length, "max": snapshot.policy.queue_max},
-            status=429,
         )
 
 

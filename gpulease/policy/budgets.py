@@ -98,7 +98,7 @@ def charged(lease: Lease, since: datetime, until: datetime) -> float:
 
 
 @once
-def _spent(snapshot: Snapshot) -> Mapping[tuple[str, str], float]:
+def all_spent(snapshot: Snapshot) -> Mapping[tuple[str, str], float]:
     """Return what each person has spent of each project's budget in its present period."""
     projects = snapshot.policy.projects
     found = dict(snapshot.spent)
@@ -114,15 +114,10 @@ def _spent(snapshot: Snapshot) -> Mapping[tuple[str, str], float]:
     return found
 
 
-def all_spent(snapshot: Snapshot) -> Mapping[tuple[str, str], float]:
-    """Return what is spent of every budget in its present period, by project and person."""
-    return _spent(snapshot)
-
-
 @once
 def _by_project(snapshot: Snapshot) -> Mapping[str, float]:
     found: dict[str, float] = {}
-    for (project, _), hours in _spent(snapshot).items():
+    for (project, _), hours in all_spent(snapshot).items():
         found[project] = found.get(project, 0.0) + hours
     return found
 
@@ -131,7 +126,7 @@ def spent(snapshot: Snapshot, project: str, user: str | None = None) -> float:
     """Return what a project, or one person of it, has spent in its budget's present period."""
     if user is None:
         return _by_project(snapshot).get(project, 0.0)
-    return _spent(snapshot).get((project, user), 0.0)
+    return all_spent(snapshot).get((project, user), 0.0)
 
 
 def remainder(snapshot: Snapshot, project: str, user: str | None) -> Remainder | None:
@@ -167,7 +162,7 @@ def _is_over(snapshot: Snapshot, lease: Lease, found: Remainder) -> bool:
     """
     if lease.state is not LeaseState.QUEUED:
         return found.left <= 0
-    gpu_class = queue.class_of(snapshot.policy, lease.gpu_class)
+    gpu_class = snapshot.policy.by_name.get(lease.gpu_class)
     price = gpu_class.device_price if gpu_class is not None else 1.0
     least = time_outs_of(snapshot.policy, lease).minimum_runtime / _HOUR * lease.count * price
     return found.left <= 0 or found.left < least

@@ -15,7 +15,6 @@ from typing import Any, Final
 from gpulease.policy.calendar.occurrences import Closure
 from gpulease.policy.calendar.reservation import GroupTerms, ReservationTerms
 from gpulease.policy.catalog import percent
-from gpulease.policy.explanation.reasons import WAITING
 from gpulease.policy.model import (
     End,
     GPUClass,
@@ -30,6 +29,7 @@ from gpulease.policy.model import (
 from gpulease.policy.planner import plan
 from gpulease.policy.projects import AtZero, Budget, Project
 from gpulease.policy.queue import waiting
+from gpulease.policy.reasons import WAITING
 from gpulease.policy.reclaim.reclaim_candidates import why_idle
 from gpulease.sizes import at_midnight, say_day, say_duration
 from gpulease.texts import Text, counted

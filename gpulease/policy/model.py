@@ -8,80 +8,45 @@ A *request* and the *lease* it becomes are one record, ``Lease``: it begins ``qu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from decimal import Decimal
 from functools import cached_property, wraps
-from typing import Annotated, Any, NamedTuple, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from gpulease.policy.calendar.reservation import ReservationTerms, Window
-from gpulease.policy.catalog import Device, Elastic, GPUClass, Pool, TimeOuts
+from gpulease.policy.catalog import Device as Device
+from gpulease.policy.catalog import Elastic
+from gpulease.policy.catalog import GPUClass as GPUClass
+from gpulease.policy.catalog import Pool as Pool
+from gpulease.policy.catalog import TimeOuts as TimeOuts
 from gpulease.policy.forms import One, Section, Span
 from gpulease.policy.projects import Projects
-from gpulease.policy.states import (
-    Action,
-    Activate,
-    Alert,
-    Bind,
-    Clear,
-    ClickRuns,
-    DevicesBy,
-    Drain,
-    End,
-    EndReason,
-    EvidenceLevel,
-    LeaseState,
-    Nominate,
-    Progress,
-    Requeue,
-    Reshape,
-    Resume,
-    SetBack,
-    Shape,
-    Start,
-    Verdict,
-    Wait,
-    WaitReason,
-    Warn,
-)
+from gpulease.policy.states import Action as Action
+from gpulease.policy.states import Activate as Activate
+from gpulease.policy.states import Alert as Alert
+from gpulease.policy.states import Bind as Bind
+from gpulease.policy.states import Clear as Clear
+from gpulease.policy.states import ClickRuns
+from gpulease.policy.states import DevicesBy as DevicesBy
+from gpulease.policy.states import Drain as Drain
+from gpulease.policy.states import End as End
+from gpulease.policy.states import EndReason as EndReason
+from gpulease.policy.states import EvidenceLevel as EvidenceLevel
+from gpulease.policy.states import LeaseState as LeaseState
+from gpulease.policy.states import Nominate as Nominate
+from gpulease.policy.states import Progress as Progress
+from gpulease.policy.states import Requeue as Requeue
+from gpulease.policy.states import Reshape as Reshape
+from gpulease.policy.states import Resume as Resume
+from gpulease.policy.states import SetBack as SetBack
+from gpulease.policy.states import Shape as Shape
+from gpulease.policy.states import Start as Start
+from gpulease.policy.states import Verdict as Verdict
+from gpulease.policy.states import Wait as Wait
+from gpulease.policy.states import Warn as Warn
 from gpulease.texts import Said
-
-__all__ = [
-    "Action",
-    "Activate",
-    "Alert",
-    "Bind",
-    "Bound",
-    "Clear",
-    "Device",
-    "DevicesBy",
-    "Drain",
-    "End",
-    "EndReason",
-    "Evidence",
-    "EvidenceLevel",
-    "GPUClass",
-    "Lease",
-    "LeaseState",
-    "Nominate",
-    "Observed",
-    "PolicyDocument",
-    "Pool",
-    "Progress",
-    "Requeue",
-    "Reshape",
-    "Resume",
-    "SetBack",
-    "Shape",
-    "Snapshot",
-    "Start",
-    "TimeOuts",
-    "Verdict",
-    "Wait",
-    "WaitReason",
-    "Warn",
-]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,17 +101,6 @@ class PolicyDocument(Limits):
     def by_name(self) -> Mapping[str, GPUClass]:
         """The classes by name; of two that share one, the first."""
         return {each.name: each for each in reversed(self.classes)}
-
-
-class Wish(NamedTuple):
-    """What devices a request asks for."""
-
-    gpu_class: str
-    needs: str
-    number: int
-    nodes: int
-    min_count: int
-    steps: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -214,10 +168,10 @@ class Lease:
     version: int = 1
 
     @property
-    def wish(self) -> Wish:
+    def wish(self) -> Hashable:
         """What it asks for: requests of one wish take from the same devices."""
         shape = self.count, self.nodes, self.min_count, self.steps
-        return Wish(self.gpu_class, self.needs, *shape)
+        return self.gpu_class, self.needs, *shape
 
     @cached_property
     def place(self) -> tuple[float, int, str]:

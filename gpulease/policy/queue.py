@@ -29,7 +29,7 @@ from typing import TypeVar
 from gpulease.errors import GPULeaseError
 from gpulease.policy.catalog import percent
 from gpulease.policy.lifecycle import HOLDING, time_outs_of
-from gpulease.policy.model import GPUClass, Lease, LeaseState, PolicyDocument, Snapshot, keep, once
+from gpulease.policy.model import GPUClass, Lease, LeaseState, Snapshot, keep, once
 from gpulease.texts import Text
 
 V = TypeVar("V")
@@ -120,11 +120,6 @@ def without(snapshot: Snapshot, settled: Set[str]) -> Snapshot:
     keep(waiting, rest, waiting(snapshot))
     keep(waiting_ids, rest, waiting_ids(snapshot))
     return rest
-
-
-def class_of(policy: PolicyDocument, name: str) -> GPUClass | None:
-    """Return the class on offer by this name, or ``None``."""
-    return policy.by_name.get(name)
 
 
 def pool_of(snapshot: Snapshot, lease: Lease) -> str:

@@ -37,7 +37,6 @@ from gpulease.policy.model import (
     LeaseState,
     Requeue,
     Snapshot,
-    Wish,
 )
 from gpulease.policy.queue import stands_back
 from gpulease.policy.reservations.seats import Doors
@@ -248,27 +247,6 @@ class Admission:
     lacking: list[Unmet] = field(default_factory=list)
 
 
-class Rooms:
-    """The nodes that could serve a request at all, looked for once for all that ask alike."""
-
-    def __init__(self, snapshot: Snapshot) -> None:
-        self._snapshot = snapshot
-        self._known: dict[Wish, Mapping[str, int]] = {}
-
-    def nodes(self, gpu_class: GPUClass, request: Lease) -> Mapping[str, int]:
-        """Return how many parts of a request fit on each node that could serve it by a class."""
-        if request.wish not in self._known:
-            good = capacity.in_service(self._snapshot).get(gpu_class.pool, ())
-            suiting = [d for d in good if fitting.suits(gpu_class.name, d, request.needs)]
-            room = fitting.room(suiting, request.count, request.nodes)
-            self._known[request.wish] = {node: room[node] for node in sorted(room)}
-        return self._known[request.wish]
-
-    def unmet(self, gpu_class: GPUClass, request: Lease, line: Nodes) -> Unmet:
-        """Return what a request lacks where it has these devices."""
-        return _lacks(request, gpu_class.pool, self.nodes(gpu_class, request), line)
-
-
 def _lacks(request: Lease, pool: str, room: Mapping[str, int], line: Nodes) -> Unmet:
     here = {node: len(line.get(node, ())) for node in room}
     if request.nodes == 1:
@@ -297,7 +275,6 @@ class Left:
         coming: pool -> those that come free by themselves.
         growth: how many nodes may still be asked for.
         doors: who is let in, beside reservations.
-        rooms: the nodes that could serve a request at all.
         paused: the pools that give nothing.
         pending: how many pods of each class a queue of the cluster's has not let in yet.
     """
@@ -321,7 +298,7 @@ class Left:
         self.coming = {pool: Inventory(coming.get(pool, ()), held) for pool in pools}
         self.growth = Growth(snapshot)
         self.doors = Doors(snapshot, {pool: len(found) for pool, found in free.items()})
-        self.rooms = Rooms(snapshot)
+        self._rooms: dict[Hashable, Mapping[str, int]] = {}
         self.pending = Counter(
             each.gpu_class
             for each in queue.holding(snapshot)
@@ -341,12 +318,22 @@ class Left:
 
     def unmet(self, request: Lease, gpu_class: GPUClass) -> Unmet:
         """Return what a request lacks, beside what is free or comes."""
-        return self.rooms.unmet(gpu_class, request, self.line(request, gpu_class))
+        room, line = self.rooms(request, gpu_class), self.line(request, gpu_class)
+        return _lacks(request, gpu_class.pool, room, line)
+
+    def rooms(self, request: Lease, gpu_class: GPUClass) -> Mapping[str, int]:
+        """Return how many parts of a request fit on each node that could serve it by a class."""
+        if request.wish not in self._rooms:  # looked for once for all that ask alike
+            good = capacity.in_service(self.snapshot).get(gpu_class.pool, ())
+            suiting = [d for d in good if fitting.suits(gpu_class.name, d, request.needs)]
+            room = fitting.room(suiting, request.count, request.nodes)
+            self._rooms[request.wish] = {node: room[node] for node in sorted(room)}
+        return self._rooms[request.wish]
 
     def why_nothing(self, request: Lease, gpu_class: GPUClass) -> str:
         """Return the reason of a request that found nothing."""
         grows = self.growth.grows(gpu_class.pool)  # what is not there is not out of order
-        lacking = "no_capacity" if grows or self.rooms.nodes(gpu_class, request) else "quarantined"
+        lacking = "no_capacity" if grows or self.rooms(request, gpu_class) else "quarantined"
         if self.free[gpu_class.pool].has_room(request):
             lacking = "held"
         return self.doors.lacking(request) or lacking

@@ -37,24 +37,6 @@ class Node:
         used_below: the same of all below it that want something now.
     """
 
-    __slots__ = (
-        "_share",
-        "_strength",
-        "_target",
-        "below",
-        "divided",
-        "guarantee",
-        "held",
-        "limit",
-        "name",
-        "parent",
-        "path",
-        "used",
-        "used_below",
-        "waiting",
-        "weight",
-    )
-
     def __init__(
         self,
         name: str,
@@ -205,20 +187,8 @@ class _Part(NamedTuple):
     most: int
 
 
-def target(capacity: float, claims: Iterable[Claim]) -> dict[str, float]:
-    """Return each sibling's share as a fraction of units, before rounding."""
-    every = list(claims)
-    return _target(capacity, every, _rounds(every))
-
-
-def divide(capacity: int, claims: Iterable[Claim]) -> dict[str, int]:
-    """Return each sibling's share in whole units."""
-    every = list(claims)
-    return _divide(capacity, every, _rounds(every))
-
-
 def shares(capacity: int, claims: Sequence[Claim]) -> tuple[dict[str, int], dict[str, float]]:
-    """Return what ``divide`` and ``target`` return."""
+    """Return each sibling's share in whole units, and as a fraction of units before rounding."""
     rounds = _rounds(claims)
     return _divide(capacity, claims, rounds), _target(capacity, claims, rounds)
 

@@ -39,21 +39,6 @@ class EndReason(StrEnum):
     FORCED = "forced"
 
 
-class WaitReason(StrEnum):
-    """Why a lease is not active yet, or waits again."""
-
-    NO_CAPACITY = "no_capacity"
-    CAPACITY_TAKEN = "capacity_taken"
-    USER_LIMIT = "user_limit"
-    HELD = "held"
-    QUARANTINED = "quarantined"
-    SERVER_STARTING = "server_starting"
-    STARTING = "starting"
-    CONNECTING = "connecting"
-    IMAGE_ERROR = "image_error"
-    SUPERVISOR_FAILED = "supervisor_failed"
-
-
 class Verdict(StrEnum):
     """What the evidence says about a lease; first match of ``policy.idleness`` wins."""
 

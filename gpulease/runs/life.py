@@ -78,7 +78,6 @@ def move(run: Run, state: RunState, reason: str, now: datetime, **changed: Any) 
             "not_possible_now",
             f"A run that is {run.state.value} cannot become {state.value}.",
             next_step="Look at the run again: it changed meanwhile.",
-            status=409,
         )
     if reason not in reasons:
         raise ValueError(f"{run.state.value} -> {state.value} has no reason {reason!r}")

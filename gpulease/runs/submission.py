@@ -106,7 +106,6 @@ def _bad_array(text: str) -> GPULeaseError:
         "bad_array",
         f"{text!r} is no list of at most {ARRAY_MAX} numbers.",
         next_step="Write --array 1-20, or --array 1,3,5-7.",
-        status=422,
     )
 
 
@@ -183,7 +182,6 @@ def body(
             "no_notebook",
             f"There is no notebook {notebook}.",
             next_step="Name an .ipynb file.",
-            status=404,
         )
     parameters = read_parameters(arguments.parameters)
     if arguments.array is not None:

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from math import inf, isfinite
 from typing import Any, Final, TextIO
@@ -198,16 +198,10 @@ def _placed(parsed: list[tuple[Seen, datetime | None]]) -> Trace:
     first = min(absolute)
     begin = first.replace(hour=0, minute=0, second=0, microsecond=0)
     offset = earliest - (first - begin).total_seconds()
-    moved = [
-        Seen(
-            **{
-                **vars(seen),
-                "start": seen.start - offset,
-                "until": seen.until - offset if seen.until is not None else None,
-            }
-        )
-        for seen, _ in parsed
-    ]
+    moved = []
+    for seen, _ in parsed:
+        until = seen.until - offset if seen.until is not None else None
+        moved.append(replace(seen, start=seen.start - offset, until=until))
     sessions = sessions_of(moved)
     return Trace(begin, _length(sessions), sessions)
 
@@ -323,5 +317,4 @@ def _bad(line: int, what: str) -> GPULeaseError:
         f"Line {line} of the trace cannot be read: {what}.",
         next_step=f"Its first line names the columns: {', '.join(COLUMNS)}.",
         numbers={"line": line},
-        status=422,
     )

@@ -15,10 +15,9 @@ from typing import Any, Final
 from gpulease.policy import document
 from gpulease.policy.document import edit
 from gpulease.policy.model import Device, PolicyDocument
-from gpulease.simulate.assumptions import Assumptions
 from gpulease.simulate.table import duration
 from gpulease.simulate.trace import TRACE, Trace, devices_from_json
-from gpulease.simulate.world import replay
+from gpulease.simulate.world import Assumptions, replay
 from gpulease.texts import Text
 
 ASSUMPTION: Final = Text(

@@ -31,7 +31,6 @@ from sqlalchemy.orm import Session
 
 from gpulease.errors import GPULeaseError
 from gpulease.private_files import whole_file
-from gpulease.store import history, people, usage
 from gpulease.store.engine import make_engine, translated
 from gpulease.store.fence import writer_lock
 from gpulease.store.models import Base
@@ -46,15 +45,22 @@ def upgrade(address: str) -> None:
         GPULeaseError: ``store_ahead``, ``store_in_use`` (the service runs), ``store_unavailable``,
             ``bad_database``.
     """
-    engine = make_engine(address, may_make=True)
+    with _opened(address, may_make=True) as engine:
+        if revision(engine) == head():
+            return
+        with _alone(engine):
+            refuse_ahead(revision(engine))
+            with engine.execution_options(writes=True).begin() as connection:
+                bring_to(connection, "head")
+
+
+@contextmanager
+def _opened(address: str, *, may_make: bool = False) -> Iterator[sa.Engine]:
+    """Open a database for one piece of work, with its failures in words."""
+    engine = make_engine(address, may_make=may_make)
     try:
         with translated():
-            if revision(engine) == head():
-                return
-            with _alone(engine):
-                refuse_ahead(revision(engine))
-                with engine.execution_options(writes=True).begin() as connection:
-                    bring_to(connection, "head")
+            yield engine
     finally:
         engine.dispose()
 
@@ -94,7 +100,6 @@ def require_head(engine: sa.Engine) -> str:
         else f"The lease database is of an older version ({found}; needed is {head()}).",
         next_step="Run `gpulease db upgrade --database URL`, then start the service again.",
         numbers={"found": found, "needed": head()},
-        status=500,
     )
 
 
@@ -125,7 +130,6 @@ def refuse_ahead(found: str | None) -> None:
         f"The lease database was made by a newer gpulease ({found}; this one knows {head()}).",
         next_step="Install the newer gpulease again, or restore the database from before.",
         numbers={"found": found, "known": head()},
-        status=500,
     )
 
 
@@ -162,19 +166,14 @@ def backup(address: str, file: Path) -> int:
             f"{file} is there already.",
             next_step="Name a new file: a backup replaces nothing.",
         )
-    engine = make_engine(address)
-    try:
-        with (
-            whole_file(file) as raw,
-            gzip.open(raw, "wt", encoding="utf-8", compresslevel=6) as text,
-            translated(),
-        ):
-            revision = require_head(engine)
-            with engine.connect() as connection:
-                rows = _write(_snapshot(connection), text, revision)
-    finally:
-        engine.dispose()
-    return rows
+    with (
+        _opened(address) as engine,
+        whole_file(file) as raw,
+        gzip.open(raw, "wt", encoding="utf-8", compresslevel=6) as text,
+    ):
+        revision = require_head(engine)
+        with engine.connect() as connection:
+            return _write(_snapshot(connection), text, revision)
 
 
 def restore(address: str, file: Path, *, replace: bool = False) -> int:
@@ -193,16 +192,15 @@ def restore(address: str, file: Path, *, replace: bool = False) -> int:
         if not isinstance(head, dict) or head.get("gpulease_backup") != _FORMAT:
             raise _bad("it is none that this gpulease knows")
         refuse_ahead(head.get("revision"))
-        engine = make_engine(address, may_make=True)
-        try:
-            writing = engine.execution_options(writes=True)
-            with translated(), _alone(engine), writing.begin() as connection:
-                _clear(connection, replace=replace)
-                bring_to(connection, head["revision"])
-                rows = _fill(connection, lines)
-                bring_to(connection, "head")
-        finally:
-            engine.dispose()
+        with (
+            _opened(address, may_make=True) as engine,
+            _alone(engine),
+            engine.execution_options(writes=True).begin() as connection,
+        ):
+            _clear(connection, replace=replace)
+            bring_to(connection, head["revision"])
+            rows = _fill(connection, lines)
+            bring_to(connection, "head")
     return rows
 
 
@@ -252,7 +250,6 @@ def _clear(connection: sa.Connection, *, replace: bool) -> None:
                 f"The database holds {number} leases, which would be lost.",
                 next_step="Name an empty database, or say --replace.",
                 numbers={"leases": number},
-                status=409,
             )
     found.drop_all(connection)
 
@@ -316,54 +313,14 @@ def _bad(why: str) -> GPULeaseError:
     )
 
 
-def export(address: str, user: str) -> dict[str, Any]:
-    """Return all that a database holds about a person, also while the service runs.
-
-    Raises:
-        GPULeaseError: ``bad_database``, ``store_unavailable``, ``store_behind``, ``store_ahead``.
-    """
-    with _reading(address) as session:
-        return people.export(session, user)
-
-
-def read_past(address: str, since: datetime, until: datetime) -> usage.Past:
-    """Return what ``Store.past`` does, also while the service runs.
-
-    Raises:
-        GPULeaseError: ``bad_database``, ``store_unavailable``, ``store_behind``, ``store_ahead``.
-    """
-    with _reading(address) as session:
-        return usage.past(session, since, until)
-
-
-def read_last_plan(address: str) -> dict[str, Any] | None:
-    """Return the newest plan that is kept, also while the service runs.
-
-    Raises:
-        GPULeaseError: ``bad_database``, ``store_unavailable``, ``store_behind``, ``store_ahead``.
-    """
-    with _reading(address) as session:
-        return history.newest(session)
-
-
-def read_last_site(address: str) -> dict[str, Any] | None:
-    """Return the policy and the devices of the newest plans, also while the service runs.
-
-    Raises:
-        GPULeaseError: ``bad_database``, ``store_unavailable``, ``store_behind``, ``store_ahead``.
-    """
-    with _reading(address) as session:
-        return history.newest_site(session)
-
-
 @contextmanager
-def _reading(address: str) -> Iterator[Session]:
-    """Read a database, whether or not the service runs; raises as those who call it say."""
-    engine = make_engine(address)
-    try:
-        with translated():
-            require_head(engine)
-            with Session(engine) as session:
-                yield session
-    finally:
-        engine.dispose()
+def reading(address: str) -> Iterator[Session]:
+    """Read a database with the statements of this room, also while the service runs.
+
+    Raises:
+        GPULeaseError: ``bad_database``, ``store_unavailable``, ``store_behind``, ``store_ahead``.
+    """
+    with _opened(address) as engine:
+        require_head(engine)
+        with Session(engine) as session:
+            yield session

@@ -157,7 +157,6 @@ def unavailable(cause: str, next_step: str) -> GPULeaseError:
         "store_unavailable",
         f"The lease database cannot be used at present: {cause}. Nothing was changed.",
         next_step=f"Try again in a minute. If it stays so, an administrator can help: {next_step}",
-        status=503,
     )
 
 

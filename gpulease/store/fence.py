@@ -55,7 +55,6 @@ def in_use() -> GPULeaseError:
         "store_in_use",
         "Another lease service writes to this database.",
         next_step="Stop the other service first; there can be one at a time.",
-        status=503,
     )
 
 
@@ -66,7 +65,6 @@ def fenced(own: int, found: int | None) -> GPULeaseError:
         "Another lease service has taken over this database; this one writes no more.",
         next_step="Stop this service.",
         numbers={"own_epoch": own, "epoch": found},
-        status=503,
     )
 
 
@@ -93,7 +91,6 @@ class _FileLock:
                 "store_unavailable",
                 f"The lock of the database cannot be taken: {error.strerror}.",
                 next_step="Give the service the right to write in the database's directory.",
-                status=503,
             ) from error
 
     def held(self) -> bool:
@@ -254,5 +251,4 @@ def _replaced(why: str) -> GPULeaseError:
         "back; running leases go on.",
         next_step="Put the right database back. If it was restored on purpose, start the service"
         " again: what runs and is not in it is adopted.",
-        status=503,
     )

@@ -18,17 +18,16 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 from sqlalchemy.orm import Session, aliased
 
-from gpulease.errors import GPULeaseError
 from gpulease.policy.model import Lease, LeaseState
 from gpulease.store.models import (
     AuditRecord,
     EvidenceMinuteRow,
     LeaseGroupRow,
     LeaseRow,
-    Page,
     PlanRow,
     TransitionRecord,
     TransitionRow,
+    columns_of,
     from_json,
 )
 
@@ -74,12 +73,6 @@ def live_records() -> sa.Select[tuple[dict[str, Any]]]:
     return sa.select(row.record).where(row.id.in_(ids)).order_by(row.created, row.id)
 
 
-@cache
-def newest_records(count: int = 100) -> sa.Select[tuple[dict[str, Any]]]:
-    """Select the newest leases, ended or not."""
-    return sa.select(LeaseRow.record).order_by(LeaseRow.created.desc()).limit(count)
-
-
 def busy_seconds(session: Session, leases: Sequence[str]) -> dict[str, tuple[float, float]]:
     """Return seconds busy and seconds watched of leases: their minutes, and what was before."""
     row = EvidenceMinuteRow
@@ -98,37 +91,19 @@ def busy_seconds(session: Session, leases: Sequence[str]) -> dict[str, tuple[flo
     return found
 
 
+def older(
+    session: Session, users: Sequence[str], groups: Sequence[str], than: Lease | None
+) -> list[Lease]:
+    """Return leases of these people or groups, newest first: the newest of all, or older ones."""
+    query = _chosen(sa.select(LeaseRow.record), users, groups, None)
+    if than is not None:
+        same = sa.and_(LeaseRow.created == than.created, LeaseRow.id < than.id)
+        query = query.where(sa.or_(LeaseRow.created < than.created, same))
+    records = session.scalars(query.order_by(*_NEWEST_FIRST).limit(MAX_PAGE))
+    return [from_json(record) for record in records]
+
+
 def page(
-    session: Session,
-    *,
-    users: Sequence[str] | None = None,
-    groups: Sequence[str] | None = None,
-    states: Sequence[LeaseState] | None = None,
-    before: str | None = None,
-    limit: int = 50,
-) -> Page:
-    """Return a page of leases, newest first.
-
-    ``users`` and ``groups`` say whose (either fits; both ``None`` is everybody's); ``before`` is
-    the ``next`` of the page before; ``limit`` is cut to 1 to 500.
-
-    Raises:
-        GPULeaseError: ``bad_page`` (400) for a ``before`` that no page gave.
-    """
-    limit = max(1, min(limit, MAX_PAGE))
-    query = _chosen(sa.select(LeaseRow), users, groups, states).order_by(*_NEWEST_FIRST)
-    if before is not None:
-        created, last_id = _cursor(before)
-        older = sa.and_(LeaseRow.created == created, LeaseRow.id < last_id)
-        query = query.where(sa.or_(LeaseRow.created < created, older))
-    rows = list(session.scalars(query.limit(limit + 1)))
-    shown = rows[:limit]
-    more = len(rows) > limit
-    following = f"{shown[-1].created.isoformat()}~{shown[-1].id}" if more else None
-    return Page(tuple(from_json(row.record) for row in shown), following)
-
-
-def counted_page(
     session: Session,
     *,
     users: Sequence[str] | None = None,
@@ -180,39 +155,11 @@ def _narrowed(query: _Query, of: Of) -> _Query:
     return query
 
 
-def _cursor(text: str) -> tuple[datetime, str]:
-    created, _, lease_id = text.partition("~")
-    try:
-        at = datetime.fromisoformat(created)
-    except ValueError:
-        at = None
-    if at is None or at.tzinfo is None or not lease_id:
-        raise GPULeaseError(
-            "bad_page",
-            "This page does not exist.",
-            next_step="Begin with the first page; each names the next.",
-        )
-    return at, lease_id
-
-
 def transitions(session: Session, lease_id: str) -> list[TransitionRecord]:
     """Return a lease's audit, oldest first."""
-    query = sa.select(TransitionRow).where(TransitionRow.lease_id == lease_id)
-    return [
-        TransitionRecord(
-            lease_id=row.lease_id,
-            version=row.version,
-            at=row.at,
-            who=row.who,
-            why=row.why,
-            source=row.source,
-            target=row.target,
-            attempt=row.attempt,
-            note=row.note,
-            plan=row.plan,
-        )
-        for row in session.scalars(query.order_by(TransitionRow.id))
-    ]
+    query = sa.select(*columns_of(TransitionRow, TransitionRecord))
+    chosen = query.where(TransitionRow.lease_id == lease_id).order_by(TransitionRow.id)
+    return [TransitionRecord(*row) for row in session.execute(chosen)]
 
 
 def incidents(
@@ -262,30 +209,18 @@ def _found(
     offset: int,
     limit: int | None,
 ) -> tuple[list[AuditRecord], int]:
-    of_lease = LeaseRow.id == TransitionRow.lease_id
-    count = sa.select(sa.func.count(TransitionRow.id)).join(LeaseRow, of_lease)
+    row, of_lease = TransitionRow, LeaseRow.id == TransitionRow.lease_id
+    count = sa.select(sa.func.count(row.id)).join(LeaseRow, of_lease)
+    whose = row.lease_id, LeaseRow.user, LeaseRow.gpu_class
     query = (
-        sa.select(TransitionRow, LeaseRow.user, LeaseRow.gpu_class)
+        sa.select(*whose, row.at, row.who, row.why, row.source, row.target, row.note)
         .join(LeaseRow, of_lease)
         .where(*chosen)
-        .order_by(TransitionRow.id.desc())
+        .order_by(row.id.desc())
         .offset(offset)
         .limit(limit)
     )
-    found = [
-        AuditRecord(
-            lease_id=row.lease_id,
-            user=user,
-            gpu_class=gpu_class,
-            at=row.at,
-            who=row.who,
-            why=row.why,
-            source=row.source,
-            target=row.target,
-            note=row.note,
-        )
-        for row, user, gpu_class in session.execute(query)
-    ]
+    found = [AuditRecord(*each) for each in session.execute(query)]
     return found, session.scalar(count.where(*chosen)) or 0
 
 

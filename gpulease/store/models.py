@@ -1,21 +1,21 @@
 """The tables, and what goes into them and comes out, as frozen dataclasses.
 
-Names, columns and keys are in step with ``migrations`` (a test compares the two).  A lease is
-stored whole as JSON in ``record``; beside it stand only the columns that are searched, so a new
-member of ``Lease`` needs no migration.
+``migrations`` makes the tables from these models.  A lease is stored whole as JSON in ``record``;
+beside it stand only the columns that are searched, so a new member of ``Lease`` needs no migration.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter
 from sqlalchemy import (
     JSON,
     BigInteger,
+    ColumnElement,
     DateTime,
     Dialect,
     Float,
@@ -29,6 +29,9 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from sqlalchemy.types import TypeDecorator
 
 from gpulease.policy.model import Lease, Verdict
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 
 class UTCDateTime(TypeDecorator[datetime]):
@@ -61,11 +64,9 @@ class LeaseRow(Base):
 
     __tablename__ = "leases"
     __table_args__ = (
-        Index("ix_leases_state", "state"),
         Index("ix_leases_created", "created", "id"),
         Index("ix_leases_user", "user", "created"),
         Index("ix_leases_ended", "ended", "id"),
-        Index("ix_leases_nominated_for", "nominated_for"),
     )
 
     id: Mapped[str] = mapped_column(String(64), primary_key=True)
@@ -73,11 +74,11 @@ class LeaseRow(Base):
     user: Mapped[str] = mapped_column(String(255))
     server: Mapped[str] = mapped_column(String(255))
     gpu_class: Mapped[str] = mapped_column(String(64))
-    state: Mapped[str] = mapped_column(String(16))
+    state: Mapped[str] = mapped_column(String(16), index=True)
     created: Mapped[datetime] = mapped_column(UTCDateTime)
     active_since: Mapped[datetime | None] = mapped_column(UTCDateTime)
     ended: Mapped[datetime | None] = mapped_column(UTCDateTime)
-    nominated_for: Mapped[str | None] = mapped_column(String(64))
+    nominated_for: Mapped[str | None] = mapped_column(String(64), index=True)
     record: Mapped[dict[str, Any]] = mapped_column(JSON)
     # Seconds, of the evidence that was taken away for its age.
     busy: Mapped[float] = mapped_column(Float, server_default="0")
@@ -88,10 +89,9 @@ class LeaseGroupRow(Base):
     """Which hub groups a lease's holder was in when asking: what an instructor may see."""
 
     __tablename__ = "lease_groups"
-    __table_args__ = (Index("ix_lease_groups_name", "name"),)
 
     lease_id: Mapped[str] = mapped_column(ForeignKey("leases.id"), primary_key=True)
-    name: Mapped[str] = mapped_column(String(255), primary_key=True)
+    name: Mapped[str] = mapped_column(String(255), primary_key=True, index=True)
 
 
 class GrantRow(Base):
@@ -132,14 +132,10 @@ class PlanRow(Base):
     """
 
     __tablename__ = "plans"
-    __table_args__ = (
-        Index("ix_plans_at", "at"),
-        Index("ix_plans_before", "before"),
-    )
 
     id: Mapped[int] = mapped_column(primary_key=True, autoincrement=True)
-    at: Mapped[datetime] = mapped_column(UTCDateTime)
-    before: Mapped[int] = mapped_column(BigInteger)
+    at: Mapped[datetime] = mapped_column(UTCDateTime, index=True)
+    before: Mapped[int] = mapped_column(BigInteger, index=True)
     body: Mapped[bytes] = mapped_column(LargeBinary)
 
 
@@ -162,14 +158,11 @@ class ReservationEventRow(Base):
     """What happened to a reservation, and which messages its people got."""
 
     __tablename__ = "reservation_events"
-    __table_args__ = (
-        Index("ix_reservation_events", "reservation_id", "id"),
-        Index("ix_reservation_events_at", "at"),
-    )
+    __table_args__ = (Index("ix_reservation_events", "reservation_id", "id"),)
 
     id: Mapped[int] = mapped_column(primary_key=True, autoincrement=True)
     reservation_id: Mapped[str] = mapped_column(ForeignKey("reservations.id"))
-    at: Mapped[datetime] = mapped_column(UTCDateTime)
+    at: Mapped[datetime] = mapped_column(UTCDateTime, index=True)
     who: Mapped[str] = mapped_column(String(255))
     what: Mapped[str] = mapped_column(String(64))
     note: Mapped[str] = mapped_column(Text)
@@ -200,30 +193,23 @@ class IdempotencyRow(Base):
     """Which lease a repeated ask of the same key means."""
 
     __tablename__ = "idempotency_keys"
-    __table_args__ = (
-        Index("ix_idempotency_expires", "expires"),
-        Index("ix_idempotency_lease", "lease_id"),
-    )
 
     who: Mapped[str] = mapped_column(String(255), primary_key=True)
     key: Mapped[str] = mapped_column(String(255), primary_key=True)
     fingerprint: Mapped[str] = mapped_column(String(64))
-    lease_id: Mapped[str] = mapped_column(ForeignKey("leases.id"))
-    expires: Mapped[datetime] = mapped_column(UTCDateTime)
+    lease_id: Mapped[str] = mapped_column(ForeignKey("leases.id"), index=True)
+    expires: Mapped[datetime] = mapped_column(UTCDateTime, index=True)
 
 
 class VerdictRow(Base):
     """A change of verdict; the samples themselves are never stored."""
 
     __tablename__ = "verdicts"
-    __table_args__ = (
-        Index("ix_verdicts_lease", "lease_id", "at"),
-        Index("ix_verdicts_at", "at"),
-    )
+    __table_args__ = (Index("ix_verdicts_lease", "lease_id", "at"),)
 
     id: Mapped[int] = mapped_column(primary_key=True, autoincrement=True)
     lease_id: Mapped[str] = mapped_column(ForeignKey("leases.id"))
-    at: Mapped[datetime] = mapped_column(UTCDateTime)
+    at: Mapped[datetime] = mapped_column(UTCDateTime, index=True)
     verdict: Mapped[str] = mapped_column(String(16))
 
 
@@ -250,7 +236,6 @@ class UsageRow(Base):
 
     __tablename__ = "usage"
     __table_args__ = (
-        Index("ix_usage_ended", "ended"),
         Index("ix_usage_project", "project", "ended"),
         Index("ix_usage_user", "user", "ended"),
     )
@@ -264,7 +249,7 @@ class UsageRow(Base):
     units: Mapped[int]
     price: Mapped[float] = mapped_column(Float)
     began: Mapped[datetime] = mapped_column(UTCDateTime)
-    ended: Mapped[datetime] = mapped_column(UTCDateTime)
+    ended: Mapped[datetime] = mapped_column(UTCDateTime, index=True)
     estimated: Mapped[bool]
 
 
@@ -273,19 +258,17 @@ class RunRow(Base):
 
     __tablename__ = "runs"
     __table_args__ = (
-        Index("ix_runs_state", "state"),
         Index("ix_runs_created", "created", "id"),
         Index("ix_runs_user", "user", "created"),
-        Index("ix_runs_ended", "ended"),
     )
 
     id: Mapped[str] = mapped_column(String(64), primary_key=True)
     version: Mapped[int]
     user: Mapped[str] = mapped_column(String(255))
-    state: Mapped[str] = mapped_column(String(16))
+    state: Mapped[str] = mapped_column(String(16), index=True)
     cleared: Mapped[bool]
     created: Mapped[datetime] = mapped_column(UTCDateTime)
-    ended: Mapped[datetime | None] = mapped_column(UTCDateTime)
+    ended: Mapped[datetime | None] = mapped_column(UTCDateTime, index=True)
     record: Mapped[dict[str, Any]] = mapped_column(JSON)
 
 
@@ -374,14 +357,6 @@ class PolicyVersion:
 
 
 @dataclass(frozen=True)
-class Page:
-    """Leases, newest first; ``next`` asks for the following page, ``None`` at the end."""
-
-    leases: tuple[Lease, ...]
-    next: str | None
-
-
-@dataclass(frozen=True)
 class VerdictChange:
     """The verdict that holds from ``at``."""
 
@@ -401,6 +376,11 @@ class EvidenceMinute:
     idle: float = 0.0
     unknown: float = 0.0
     peak: float | None = None
+
+
+def columns_of(row: type[Base], record: type[DataclassInstance]) -> list[ColumnElement[Any]]:
+    """Return the columns of a table that the members of a record are, in their order."""
+    return [getattr(row, each.name) for each in fields(record)]
 
 
 def to_json(lease: Lease) -> dict[str, Any]:

@@ -120,7 +120,6 @@ def forget(session: Session, user: str) -> tuple[str, int]:
             f"Leases or requests of {user} that have not ended: {number}.",
             next_step="End them first: gpulease admin end LEASE --reason TEXT.",
             numbers={"leases": number},
-            status=409,
         )
     if running := runs.unended_of(session, user):
         raise GPULeaseError(
@@ -128,14 +127,12 @@ def forget(session: Session, user: str) -> tuple[str, int]:
             f"{running} runs of {user} have not ended.",
             next_step="Cancel them first: gpulease runs cancel RUN.",
             numbers={"runs": running},
-            status=409,
         )
     if not any(value for name, value in export(session, user).items() if name != "user"):
         raise GPULeaseError(
             "unknown_person",
             f"Nothing is stored under the name {user}.",
             next_step="See that it is written as at the hub; `gpulease admin export` shows more.",
-            status=404,
         )
     pseudonym = f"forgotten-{secrets.token_hex(6)}"
     leases = session.scalars(sa.select(LeaseRow).where(LeaseRow.user == user)).all()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Final
 
@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 
 from gpulease.errors import GPULeaseError
 from gpulease.policy.calendar.reservation import Reservation
-from gpulease.store.models import ReservationEventRow, ReservationRow
+from gpulease.store.models import ReservationEventRow, ReservationRow, columns_of
 
 #: Members that this version lacks are left out, new ones get defaults.
 _RESERVATION: Final = TypeAdapter(Reservation)
@@ -36,8 +36,10 @@ def read(session: Session) -> list[Reservation]:
     return [_RESERVATION.validate_python(record) for record in session.scalars(query)]
 
 
-def save(session: Session, before: Reservation | None, after: Reservation) -> None:
-    """Write one reservation.
+def save(
+    session: Session, before: Reservation | None, after: Reservation, event: ReservationEvent
+) -> None:
+    """Write one reservation and what happened to it.
 
     Raises:
         GPULeaseError: ``reservation_changed`` (409): it is not as it was read.
@@ -52,19 +54,12 @@ def save(session: Session, before: Reservation | None, after: Reservation) -> No
     row.cancelled = after.cancelled
     row.record = _RESERVATION.dump_python(after, mode="json")
     session.flush()
+    note(session, event)
 
 
 def note(session: Session, event: ReservationEvent) -> None:
     """Add a row of what happened."""
-    session.add(
-        ReservationEventRow(
-            reservation_id=event.reservation_id,
-            at=event.at,
-            who=event.who,
-            what=event.what,
-            note=event.note,
-        )
-    )
+    session.add(ReservationEventRow(**asdict(event)))
 
 
 def drop(session: Session, ids: Sequence[str]) -> None:
@@ -77,15 +72,13 @@ def drop(session: Session, ids: Sequence[str]) -> None:
 
 def events(session: Session, reservation_id: str | None, what: str) -> list[ReservationEvent]:
     """Return what happened, oldest first: to one or all, of one kind or (``""``) any."""
-    query = sa.select(ReservationEventRow).order_by(ReservationEventRow.id)
+    row = ReservationEventRow
+    query = sa.select(*columns_of(row, ReservationEvent)).order_by(row.id)
     if reservation_id is not None:
-        query = query.where(ReservationEventRow.reservation_id == reservation_id)
+        query = query.where(row.reservation_id == reservation_id)
     if what:
-        query = query.where(ReservationEventRow.what == what)
-    return [
-        ReservationEvent(row.reservation_id, row.at, row.who, row.what, row.note)
-        for row in session.scalars(query)
-    ]
+        query = query.where(row.what == what)
+    return [ReservationEvent(*found) for found in session.execute(query)]
 
 
 def changed(reservation_id: str) -> GPULeaseError:
@@ -95,5 +88,4 @@ def changed(reservation_id: str) -> GPULeaseError:
         "This reservation was changed meanwhile.",
         next_step="Load it, make your change again and save.",
         numbers={"reservation": reservation_id},
-        status=409,
     )

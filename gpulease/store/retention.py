@@ -119,11 +119,7 @@ def _unfolded(session: Session) -> datetime | None:
 
 
 def _note_folded(session: Session, until: datetime) -> None:
-    row = session.get(MetaRow, _FOLDED)
-    if row is None:
-        session.add(MetaRow(name=_FOLDED, value=until.isoformat()))
-    else:
-        row.value = until.isoformat()
+    session.merge(MetaRow(name=_FOLDED, value=until.isoformat()))
     session.flush()
 
 
@@ -137,23 +133,11 @@ def _drop_evidence(session: Session, until: datetime) -> int:
     for lease_id, _, busy, seconds in found:
         sums[lease_id][0] += busy
         sums[lease_id][1] += seconds
-    if found:
-        table = LeaseRow.__table__
-        added = {name: table.c[name] + sa.bindparam(f"more_{name}") for name in ("busy", "watched")}
-        session.connection().execute(
-            sa.update(LeaseRow).where(table.c.id == sa.bindparam("known")).values(added),
-            [
-                {"known": lease_id, "more_busy": busy, "more_watched": seconds}
-                for lease_id, (busy, seconds) in sums.items()
-            ],
-        )
-        evidence = EvidenceMinuteRow.__table__
-        session.connection().execute(
-            sa.delete(EvidenceMinuteRow)
-            .where(evidence.c.lease_id == sa.bindparam("known"))
-            .where(evidence.c.minute == sa.bindparam("at", type_=evidence.c.minute.type)),
-            [{"known": lease_id, "at": minute} for lease_id, minute, *_ in found],
-        )
+    for lease_id, (busy, seconds) in sums.items():
+        more = {"busy": LeaseRow.busy + busy, "watched": LeaseRow.watched + seconds}
+        session.execute(sa.update(LeaseRow).where(LeaseRow.id == lease_id).values(more))
+        gone = [minute for known, minute, *_ in found if known == lease_id]
+        session.execute(sa.delete(row).where(row.lease_id == lease_id, row.minute.in_(gone)))
     return len(found)
 
 

@@ -93,7 +93,6 @@ def save(session: Session, changes: Iterable[RunChange], now: datetime) -> None:
                 "This run was changed meanwhile.",
                 next_step="Look at it again.",
                 numbers={"run": after.id},
-                status=409,
             )
         if row is None:
             row = RunRow(id=after.id, user=after.user, created=after.created)
@@ -122,10 +121,8 @@ def page(
 
 def events(session: Session, run_id: str) -> list[RunEvent]:
     """Return what happened to a run, oldest first."""
-    query = sa.select(RunEventRow).where(RunEventRow.run_id == run_id).order_by(RunEventRow.id)
-    return [
-        RunEvent(row.run_id, row.at, row.who, row.what, row.note) for row in session.scalars(query)
-    ]
+    query = sa.select(*models.columns_of(RunEventRow, RunEvent)).where(RunEventRow.run_id == run_id)
+    return [RunEvent(*row) for row in session.execute(query.order_by(RunEventRow.id))]
 
 
 def leases(session: Session, user: str, server: str) -> list[Lease]:

@@ -18,11 +18,9 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from gpulease.errors import GPULeaseError
-from gpulease.policy.calendar.reservation import Reservation
 from gpulease.policy.model import Lease
 from gpulease.private_files import require_private
 from gpulease.store import fence, history, writing
-from gpulease.store import reservations as reserved
 from gpulease.store.database import require_head
 from gpulease.store.engine import LOCK_WAIT, files_of, make_engine, sqlite_path, translated
 from gpulease.store.fence import Continuity
@@ -33,54 +31,11 @@ from gpulease.store.models import (
     MetaRow,
     PolicyRow,
     PolicyVersion,
+    columns_of,
     from_json,
 )
 
-_NEWEST_FIRST = sa.select(PolicyRow).order_by(PolicyRow.version.desc())
-
-
-def one(session: Session, version: int | None) -> PolicyVersion | None:
-    """Return one version, the newest by default."""
-    query = _NEWEST_FIRST.limit(1)
-    if version is not None:
-        query = query.where(PolicyRow.version == version)
-    row = session.scalar(query)
-    return _record(row) if row is not None else None
-
-
-def versions(session: Session, before: int | None, limit: int) -> list[PolicyVersion]:
-    """Return versions, newest first, those below ``before``."""
-    query = _NEWEST_FIRST.limit(limit)
-    if before is not None:
-        query = query.where(PolicyRow.version < before)
-    return [_record(row) for row in session.scalars(query)]
-
-
-def kept(session: Session) -> int:
-    """Return how many versions there are."""
-    return session.scalar(sa.select(sa.func.count(PolicyRow.version))) or 0
-
-
-def save(
-    session: Session, text: str, who: str, now: datetime, *, note: str, expected: int | None
-) -> int:
-    """Add a version and return its number; raises as ``Store.save_policy`` says."""
-    newest = session.scalar(sa.select(sa.func.max(PolicyRow.version))) or 0
-    if expected is not None and expected != newest:
-        raise GPULeaseError(
-            "policy_changed",
-            f"The policy is at version {newest} now; you edited version {expected}.",
-            next_step="Load the newest version and make your change again.",
-            numbers={"newest": newest, "edited": expected},
-            status=409,
-        )
-    session.add(PolicyRow(version=newest + 1, text=text, who=who, at=now, note=note))
-    return newest + 1
-
-
-def _record(row: PolicyRow) -> PolicyVersion:
-    return PolicyVersion(row.version, row.text, row.who, row.at, row.note)
-
+_POLICIES = sa.select(*columns_of(PolicyRow, PolicyVersion)).order_by(PolicyRow.version.desc())
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -165,10 +120,9 @@ class Store:
         Costs a query the first time only: there is one writer.
         """
         if self._last_ticket is None:
+            newest = sa.select(LeaseRow.record).order_by(LeaseRow.created.desc()).limit(100)
             with self._read() as session:
-                tickets = [
-                    from_json(record).ticket for record in session.scalars(history.newest_records())
-                ]
+                tickets = [from_json(record).ticket for record in session.scalars(newest)]
             self._last_ticket = max(tickets, default=(now, 0))
         last_at, last_number = self._last_ticket
         self._last_ticket = max(now, last_at), last_number + 1
@@ -197,11 +151,6 @@ class Store:
         with self._write() as session:
             writing.save(session, changes, now, plan)
 
-    def remember(self, key: IdempotencyKey, lease_id: str, now: datetime) -> None:
-        """Store that this key means this lease, and drop keys that have expired."""
-        with self._write() as session:
-            writing.remember(session, [(key, lease_id)], now)
-
     def remembered(self, key: IdempotencyKey, now: datetime) -> str | None:
         """Return the lease that the key was used for, ``None`` for a key that is new.
 
@@ -213,18 +162,21 @@ class Store:
 
     def policy(self, version: int | None = None) -> PolicyVersion | None:
         """Return one version of the policy, the newest by default."""
+        query = _POLICIES if version is None else _POLICIES.where(PolicyRow.version == version)
         with self._read() as session:
-            return one(session, version)
+            row = session.execute(query.limit(1)).first()
+        return PolicyVersion(*row) if row is not None else None
 
     def policy_versions(self, before: int | None = None, limit: int = 50) -> list[PolicyVersion]:
         """Return versions of the policy, newest first, those below ``before``."""
+        query = _POLICIES if before is None else _POLICIES.where(PolicyRow.version < before)
         with self._read() as session:
-            return versions(session, before, limit)
+            return [PolicyVersion(*row) for row in session.execute(query.limit(limit))]
 
     def policies_kept(self) -> int:
         """Return how many versions of the policy there are; the oldest go with time."""
         with self._read() as session:
-            return kept(session)
+            return session.scalar(sa.select(sa.func.count(PolicyRow.version))) or 0
 
     def save_policy(
         self, text: str, who: str, now: datetime, *, note: str = "", expected: int | None = None
@@ -242,7 +194,16 @@ class Store:
             GPULeaseError: ``policy_changed`` (409): somebody saved another version meanwhile.
         """
         with self._write() as session:
-            return save(session, text, who, now, note=note, expected=expected)
+            newest = session.scalar(sa.select(sa.func.max(PolicyRow.version))) or 0
+            if expected is not None and expected != newest:
+                raise GPULeaseError(
+                    "policy_changed",
+                    f"The policy is at version {newest} now; you edited version {expected}.",
+                    next_step="Load the newest version and make your change again.",
+                    numbers={"newest": newest, "edited": expected},
+                )
+            session.add(PolicyRow(version=newest + 1, text=text, who=who, at=now, note=note))
+        return newest + 1
 
     def noted(self, name: str) -> str:
         """Return what the service wrote down under a name, "" for nothing."""
@@ -254,23 +215,6 @@ class Store:
         """Write something down that the service must find again after a restart."""
         with self._write() as session:
             session.merge(MetaRow(name=f"note:{name}", value=text))
-
-    def reservations(self) -> list[Reservation]:
-        """Return every reservation, cancelled ones too, oldest first."""
-        with self._read() as session:
-            return reserved.read(session)
-
-    def save_reservation(
-        self, before: Reservation | None, after: Reservation, event: reserved.ReservationEvent
-    ) -> None:
-        """Write a reservation and what happened to it.
-
-        Raises:
-            GPULeaseError: ``reservation_changed`` (409): it is not as it was read.
-        """
-        with self._write() as session:
-            reserved.save(session, before, after)
-            reserved.note(session, event)
 
     def read(self, work: Callable[Concatenate[Session, P], R], *args: P.args, **kw: P.kwargs) -> R:
         """Return what one of this room's reading functions finds, such as ``history.page``."""

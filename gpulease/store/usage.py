@@ -27,7 +27,7 @@ _COLUMNS = (
 
 def add(session: Session, uses: Iterable[Use]) -> None:
     """Add a row for each stretch that is over."""
-    rows = [_members(use) for use in uses]
+    rows = [dict(zip(_COLUMNS, vars(use).values(), strict=True)) for use in uses]
     if rows:
         session.execute(sa.insert(UsageRow), rows)
 
@@ -63,8 +63,9 @@ def part(
 
 def of_user(session: Session, user: str) -> list[dict[str, Any]]:
     """Return a person's stretches as JSON values."""
-    query = sa.select(UsageRow).where(UsageRow.user == user).order_by(UsageRow.began, UsageRow.id)
-    found = [_members(_use(row)) for row in session.scalars(query)]
+    row = UsageRow
+    query = sa.select(*(getattr(row, name) for name in _COLUMNS)).where(row.user == user)
+    found = session.execute(query.order_by(row.began, row.id)).mappings()
     return [
         {**each, "began": each["began"].isoformat(), "ended": each["ended"].isoformat()}
         for each in found
@@ -74,36 +75,6 @@ def of_user(session: Session, user: str) -> list[dict[str, Any]]:
 def rename(session: Session, user: str, name: str) -> None:
     """Put another name in a person's place."""
     session.execute(sa.update(UsageRow).where(UsageRow.user == user).values(user=name))
-
-
-def _members(use: Use) -> dict[str, Any]:
-    return {
-        "lease_id": use.lease_id,
-        "user": use.user,
-        "project": use.project,
-        "gpu_class": use.gpu_class,
-        "pool": use.pool,
-        "units": use.units,
-        "price": use.price,
-        "began": use.since,
-        "ended": use.until,
-        "estimated": use.estimated,
-    }
-
-
-def _use(row: UsageRow) -> Use:
-    return Use(
-        row.lease_id,
-        row.user,
-        row.project,
-        row.gpu_class,
-        row.pool,
-        row.units,
-        row.price,
-        row.began,
-        row.ended,
-        row.estimated,
-    )
 
 
 #: More leases than these are not read at once.

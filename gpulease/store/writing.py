@@ -44,12 +44,12 @@ _INSERTS = {
 #: What of a lease is written anew with each change.
 _CHANGING = (
     "version", "user", "server", "gpu_class", "state", "created", "active_since", "ended",
-    "nominated_for", "record",
+    "nominated_for",
 )  # fmt: skip
 _UPDATE = (
     _LEASES.update()
     .where(_LEASES.c.id == sa.bindparam("known_id"))
-    .values({name: sa.bindparam(name) for name in _CHANGING})
+    .values({name: sa.bindparam(name) for name in (*_CHANGING, "record")})
 )
 _VERSIONS = sa.select(_LEASES.c.id, _LEASES.c.version).where(
     _LEASES.c.id.in_(sa.bindparam("wanted", expanding=True))
@@ -109,18 +109,8 @@ def _refuse_conflicts(session: Session, changes: Sequence[Change]) -> None:
 
 
 def _columns(lease: Lease) -> dict[str, Any]:
-    return {
-        "version": lease.version,
-        "user": lease.user,
-        "server": lease.server,
-        "gpu_class": lease.gpu_class,
-        "state": lease.state.value,
-        "created": lease.created,
-        "active_since": lease.active_since,
-        "ended": lease.ended,
-        "nominated_for": lease.nominated_for,
-        "record": to_json(lease),
-    }
+    found = {name: getattr(lease, name) for name in _CHANGING}
+    return found | {"state": lease.state.value, "record": to_json(lease)}
 
 
 def _insert(leases: Sequence[Lease], session: Session) -> None:
@@ -185,7 +175,6 @@ def _grant(changes: Sequence[Change], session: Session) -> None:
             f"Device {device} belongs to another lease already.",
             next_step="Nothing was changed; the next plan sees it as it is.",
             numbers={"device": device, "lease": holders[device], "leases": list(taken)},
-            status=409,
         )
     _many(session, _GRANTS, [{"device": d, "lease_id": lease_id} for d, lease_id in wanted])
 
@@ -235,7 +224,6 @@ def key_reused() -> GPULeaseError:
         "key_reused",
         "This idempotency key was used for another change already.",
         next_step="Use a new key for a new change.",
-        status=422,
     )
 
 
@@ -272,5 +260,4 @@ def _conflict(leases: Sequence[str]) -> GPULeaseError:
         "The lease changed meanwhile; nothing was written.",
         next_step="Look at the lease again.",
         numbers={"lease": leases[0], "leases": list(leases)},
-        status=409,
     )

@@ -171,7 +171,6 @@ class _Kernel:
             raise GPULeaseError(
                 "verify_failed",
                 f"The kernel could not be asked: {found.get('ename')}: {found.get('evalue')}.",
-                status=500,
             )
         import ast
 
@@ -191,9 +190,7 @@ class _Kernel:
         match = _PID.search(text)
         if match is None:
             why = cell.reply.get("evalue") or text.strip() or "it says nothing"
-            raise GPULeaseError(
-                "verify_failed", f"No companion could be started: {why}.", status=500
-            )
+            raise GPULeaseError("verify_failed", f"No companion could be started: {why}.")
         return int(match[1])
 
     def kill(self, pid: int) -> None:
@@ -206,9 +203,7 @@ class _Kernel:
         )
         while not self.ask(asked):
             if time.monotonic() > deadline:
-                raise GPULeaseError(
-                    "verify_failed", "The death of a companion was not noticed.", status=500
-                )
+                raise GPULeaseError("verify_failed", "The death of a companion was not noticed.")
             time.sleep(0.05)  # the kernel notices between two requests
 
     def bring(self, names: Sequence[str]) -> dict[str, str]:
@@ -238,7 +233,6 @@ class _Kernel:
                 "cell_timeout",
                 f"A cell took longer than {seconds:.0f} s: {code.strip()[:60]!r}.",
                 next_step="Give it more with --timeout.",
-                status=504,
             ) from None
         cell.reply = reply["content"]
         cell.seconds = time.monotonic() - began

@@ -6,7 +6,7 @@ from typing import Any, get_args
 import pytest
 
 from gpulease.policy.explanation.catalogue import AUDITED
-from gpulease.policy.explanation.reasons import WAITING
+from gpulease.policy.reasons import WAITING
 from gpulease.service.leases.device_map import Use
 from gpulease.service.pages import PageReader
 from gpulease.texts import Text

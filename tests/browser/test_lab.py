@@ -10,7 +10,7 @@ from typing import Any
 import psutil
 import pytest
 
-from gpulease.policy.explanation.reasons import ACTIVE
+from gpulease.policy.reasons import ACTIVE
 from gpulease.service.languages import catalogue
 from tests.browser.conftest import DEADLINE
 from tests.browser.demo import RunningDemo, in_a_thread, running_demo

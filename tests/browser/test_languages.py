@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gpulease.policy.explanation.reasons import WAITING
+from gpulease.policy.reasons import WAITING
 from gpulease.service.languages import LANGUAGES, catalogue, po_catalogue
 from gpulease.texts import Text
 from tests.browser.test_accessible import PAGES, SHOWS_DATA, busy_stage  # noqa: F401 - a fixture

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from gpulease.policy.explanation.reasons import ACTIVE, ENDED, WAITING
+from gpulease.policy.reasons import ACTIVE, ENDED, WAITING
 from gpulease.service.languages import LANGUAGES
 from gpulease.texts import Text
 from tests.browser.conftest import ARGUMENTS

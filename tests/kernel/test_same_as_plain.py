@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gpulease.verify import outputs
+from gpulease.verify import compare
 from tests.kernel.parts import Cell, HomeKernel
 
 CELLS = {
@@ -322,4 +322,4 @@ def test_output_widget_takes_what_a_gpu_block_prints(home: HomeKernel) -> None:
 
 def seen(cell: Cell) -> list[Any]:
     """What a person saw of a cell."""
-    return outputs.seen(cell.messages, cell.reply)
+    return compare.seen(cell.messages, cell.reply)

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 import gpulease
-from gpulease.policy import lifecycle
-from gpulease.policy.explanation import reasons
+from gpulease.policy import lifecycle, reasons
 from gpulease.policy.explanation.catalogue import ADMIN_STEPS, REFUSALS, audited
 from gpulease.policy.explanation.explain import admin_step, explain, refusal
 from gpulease.policy.explanation.forecast import expected_end, expected_start, next_starts, position

@@ -9,7 +9,6 @@ from hypothesis.stateful import initialize, rule, run_state_machine_as_test
 
 from gpulease.policy.capacity import with_parts
 from gpulease.policy.model import Device, GPUClass, Lease
-from gpulease.simulate.invariants import BrokenPromise
 from tests.policy.fairness.build import project
 from tests.policy.test_state_machine import (
     FOUND,
@@ -24,6 +23,7 @@ from tests.policy.test_state_machine import (
     habits,
 )
 from tests.policy.world import Habit
+from tests.simulate.invariants import BrokenPromise
 
 FOUR = {"cards": 4}
 

@@ -31,12 +31,12 @@ from gpulease.policy.model import Action, Alert, Lease, LeaseState, Requeue, Sna
 from gpulease.policy.planner import plan
 from gpulease.policy.projects import Member
 from gpulease.policy.reclaim import over_quota, reclaim_candidates
-from gpulease.simulate.invariants import check_plan, check_state
 from tests.policy.build import NOW, cards, policy
 from tests.policy.fairness.build import project, shared
 from tests.policy.reservations.build import window
 from tests.policy.test_world import OUTS
 from tests.policy.world import TICK, Habit, World
+from tests.simulate.invariants import check_plan, check_state
 
 GIB = 2**30
 GROUPS = ("", "phys", "cs101", "phys", "bio")

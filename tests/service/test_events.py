@@ -13,7 +13,7 @@ import pytest
 from gpulease.client import ServiceClient
 from gpulease.errors import GPULeaseError
 from gpulease.loopback_ports import free_port
-from gpulease.policy.explanation import reasons
+from gpulease.policy import reasons
 from gpulease.policy.model import Lease, LeaseState
 from gpulease.service.hubs.auth import Asker
 from gpulease.service.languages import catalogue

@@ -124,7 +124,7 @@ async def test_a_page_of_live_leases_is_the_stores(site: Site) -> None:
                 found = await site.service.services.history.page(
                     asker, state="live", mine=mine, offset=offset, limit=limit
                 )
-                stored = await ledger.read(history.counted_page,
+                stored = await ledger.read(history.page,
                     users=None if everybody else [asker.name],
                     groups=None if everybody else [] if mine else list(asker.leads),
                     states=live, offset=offset, limit=limit,

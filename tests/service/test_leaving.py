@@ -165,7 +165,7 @@ async def test_a_lease_lives_and_ends_on_postgresql(run: Any, cluster: Any) -> N
         await supervisor.say({"type": "drained", "result": "done"})
         ended = await site.lease(lease["id"], "ended")
         assert ended.end_reason == "returned"
-        page, total = await site.service.services.ledger.read(history.counted_page,
+        page, total = await site.service.services.ledger.read(history.page,
             users=["stu"], groups=None, states=None, offset=0, limit=10,
         )  # fmt: skip
         assert ([each.id for each in page], total) == ([lease["id"]], 1)

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from gpulease.errors import GPULeaseError
-from gpulease.policy.explanation import forecast, reasons
+from gpulease.policy import reasons
+from gpulease.policy.explanation import forecast
 from gpulease.policy.model import Activate, EndReason, Lease, LeaseState
 from gpulease.service.control_loop import deciding
 from gpulease.service.supervisors.supervisor_connections import SupervisorConnections

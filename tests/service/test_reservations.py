@@ -8,7 +8,7 @@ from tornado.httpclient import AsyncHTTPClient
 from gpulease.errors import GPULeaseError
 from gpulease.service.context import Retention
 from gpulease.service.hubs.auth import Asker
-from gpulease.store import Ages
+from gpulease.store import Ages, reservations
 from gpulease.store.reservations import events
 from tests.helpers import wait_for_async
 from tests.service.kit import active_lease, running, works_out_here
@@ -383,7 +383,7 @@ async def test_a_reservation_goes_long_after_its_last_window_and_with_it_what_ha
     async def kept_at(now: datetime) -> list[str]:
         old = Retention(services.ledger, services.reservations, Ages(), clock=lambda: now)
         await old.once()
-        stored = await services.ledger.call(services.ledger.store.reservations)
+        stored = await services.ledger.read(reservations.read)
         seen = services.reservations.seen_by(Asker("root", "user", admin=True), cancelled=True)
         assert {each.id for each in stored} == {each.id for each in seen}
         return sorted(each.name for each in stored)

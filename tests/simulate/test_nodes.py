@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 
 from gpulease.policy.catalog import Elastic
 from gpulease.policy.model import Pool
-from gpulease.simulate.assumptions import Assumptions
 from gpulease.simulate.table import table
-from gpulease.simulate.world import replay
+from gpulease.simulate.world import Assumptions, replay
 from tests.helpers import draws
 from tests.simulate.build import cards, policy, session, trace
 

@@ -10,16 +10,16 @@ from hypothesis import strategies as st
 
 from gpulease.policy.model import Drain, EndReason, LeaseState, Start, TimeOuts, Wait, Warn
 from gpulease.policy.projects import Budget, Project, Projects
-from gpulease.simulate import invariants, scenarios
-from gpulease.simulate.assumptions import Assumptions
-from gpulease.simulate.invariants import BrokenPromise
+from gpulease.simulate import scenarios
 from gpulease.simulate.table import drawn, table
 from gpulease.simulate.trace import MONDAY
-from gpulease.simulate.world import replay
+from gpulease.simulate.world import Assumptions, replay
 from tests.helpers import draws
 from tests.policy import build as snapshots
 from tests.policy.fairness.build import asks, holds, project, shared
+from tests.simulate import invariants
 from tests.simulate.build import cards, policy, session, trace
+from tests.simulate.invariants import BrokenPromise
 
 HOUR = 3600.0
 

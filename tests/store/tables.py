@@ -9,7 +9,7 @@ from uuid import uuid4
 from sqlalchemy import Connection, Engine, event
 from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite as SQLite
 
-from gpulease.store import upgrade
+from gpulease.store import people, reading, upgrade
 from gpulease.store.models import Base
 from tests.store.postgresql import PostgreSQL
 
@@ -37,6 +37,12 @@ SQLite.__hash__ = lambda self: hash(type(self))  # type: ignore[method-assign]
 def _compiles_once(connection: Connection) -> None:
     if connection.dialect.name == "sqlite":
         connection.execution_options(compiled_cache=COMPILED)
+
+
+def export(address: str, user: str) -> dict[str, Any]:
+    """Return what ``gpulease admin export`` does."""
+    with reading(address) as session:
+        return people.export(session, user)
 
 
 @functools.cache

@@ -146,7 +146,7 @@ def test_a_backup_of_a_newer_version_is_refused(address, tmp_path):
 
 NEXT = """
 from alembic import op
-revision, down_revision = "next", "0002"
+revision, down_revision = "next", "0001"
 def upgrade():
     op.execute("DELETE FROM meta WHERE name = 'secret'")
 """

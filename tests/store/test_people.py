@@ -4,9 +4,10 @@ import gzip
 import json
 
 from gpulease.policy.model import LeaseState
-from gpulease.store import Change, Store, backup, export, history, people
+from gpulease.store import Change, Store, backup, history, people
 from gpulease.store.models import ReservationEventRow, ReservationRow
 from tests.policy.build import NOW, request
+from tests.store.tables import export
 from tests.store.test_leases import new, refused
 from tests.store.test_retention import ended, watched
 

@@ -13,9 +13,7 @@ from gpulease.store import (
     Ages,
     Store,
     backup,
-    export,
     history,
-    pack_plan,
     people,
     restore,
     retention,
@@ -25,6 +23,7 @@ from gpulease.store.models import ReservationEventRow, ReservationRow
 from gpulease.store.usage import Use, add
 from tests.policy.build import NOW, request
 from tests.service import test_plans
+from tests.store.tables import export
 from tests.store.test_leases import new
 
 DAY = timedelta(days=1)
@@ -33,7 +32,7 @@ DAY = timedelta(days=1)
 def keep(store: Store, number: int, size: int = 1000) -> None:
     """Keep a plan whose body has a size: what is random is not compressed."""
     decided = {f"r{number}": {"words": [random.Random(number).randbytes(size).hex()]}}
-    store.save([new(request(number))], NOW + number * DAY, pack_plan({"leases": decided}))
+    store.save([new(request(number))], NOW + number * DAY, history.pack({"leases": decided}))
 
 
 def test_plans_are_read_by_their_numbers(store):

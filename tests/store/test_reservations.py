@@ -38,13 +38,14 @@ RECORD = {
     ],
     "extra_time": [["ann", 600.0]],
 }  # fmt: skip
+MADE = stored.ReservationEvent(WHOLE.id, NOW, "ann", "made", "")
 
 
 def test_a_reservation_is_read_as_it_was_written(store):
-    store.write(stored.save, None, WHOLE)
+    store.write(stored.save, None, WHOLE, MADE)
     assert store.read(stored.read) == [WHOLE]
     with pytest.raises(GPULeaseError) as caught:
-        store.write(stored.save, None, WHOLE)
+        store.write(stored.save, None, WHOLE, MADE)
     assert (caught.value.reason, caught.value.status) == ("reservation_changed", 409)
 
 

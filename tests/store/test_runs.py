@@ -4,9 +4,10 @@ from dataclasses import replace
 from datetime import timedelta
 
 from gpulease.runs import life
-from gpulease.store import Ages, RunChange, Store, export, people, retention
+from gpulease.store import Ages, RunChange, Store, people, retention
 from gpulease.store import runs as stored
 from tests.runs.test_life import NOW, run
+from tests.store.tables import export
 from tests.store.test_leases import refused
 
 

@@ -416,5 +416,4 @@ def _bad(sentence: str, next_step: str = "") -> GPULeaseError:
         "bad_calendar",
         sentence,
         next_step=next_step or "Export the calendar again, or write the reservations as YAML.",
-        status=422,
     )

@@ -52,7 +52,6 @@ def zone_of(name: str) -> ZoneInfo:
         if meant
         else "Name one such as Europe/Berlin or America/New_York.",
         numbers={"zone": name},
-        status=422,
     )
 
 
@@ -86,9 +85,7 @@ def instant(wall: datetime, zone: ZoneInfo) -> datetime:
     try:
         return wall.replace(tzinfo=zone, fold=0).astimezone(UTC)
     except OverflowError:
-        raise GPULeaseError(
-            "bad_calendar", f"The date {wall.date()} cannot be used.", status=422
-        ) from None
+        raise GPULeaseError("bad_calendar", f"The date {wall.date()} cannot be used.") from None
 
 
 def span(start: datetime, end: datetime, zone: ZoneInfo) -> tuple[datetime, datetime]:
@@ -207,7 +204,6 @@ def _refuse_other_start(start: datetime, first: datetime | None, rule: str) -> N
             f"The first date, {start:%a %d %b %Y}, is none that the repetition names.",
             next_step=f"Begin on {first:%a %d %b %Y}, or change the repetition.",
             numbers={"first": first.isoformat(timespec="minutes")},
-            status=422,
         )
 
 
@@ -250,7 +246,6 @@ def _bad_rule(part: str) -> GPULeaseError:
         next_step="Write one such as FREQ=WEEKLY;BYDAY=MO,WE;COUNT=12: daily, weekly or monthly, "
         "with INTERVAL, COUNT or UNTIL, BYDAY, BYMONTHDAY, BYMONTH or BYSETPOS.",
         numbers={"part": part[:100]},
-        status=422,
     )
 
 
@@ -342,7 +337,6 @@ def expand(
             f"The session begins at {calendar.start:%d %b %Y %H:%M} and ends at "
             f"{calendar.end:%d %b %Y %H:%M}: that is not later.",
             next_step="For a session over midnight, write the end with its date.",
-            status=422,
         )
     length = calendar.end - calendar.start
     changed = {each.original: each for each in calendar.changed}
@@ -395,5 +389,4 @@ def _refuse_overlap(ordered: Sequence[Occurrence]) -> None:
                 f"Two sessions of this series overlap: the one of {one.original:%d %b %Y %H:%M} "
                 f"lasts until after the one of {other.original:%d %b %Y %H:%M} begins.",
                 next_step="Make the session shorter or the repetition less frequent.",
-                status=422,
             )

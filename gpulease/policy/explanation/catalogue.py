@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from gpulease.policy.explanation import reasons
-from gpulease.policy.explanation.reasons import Words
+from gpulease.policy import reasons
+from gpulease.policy.reasons import Words
 from gpulease.texts import Text
 
 REFUSALS: Final[Words] = {
@@ -87,7 +87,6 @@ REFUSALS: Final[Words] = {
     "version_conflict": ("The lease changed meanwhile.", "Look at the lease again."),
     "device_taken": ("The GPU belongs to another lease.", "Nothing to do: it is planned again."),
     "key_reused": ("The idempotency key was used before.", "Use a new key."),
-    "bad_page": ("This page does not exist.", "Begin with the first page."),
     "internal": ("Something went wrong here.", "Tell an admin the reference."),
     "not_logged_in": ("You are not logged in.", "Log in to the hub."),
     "xsrf_failed": ("This request is not from a page of this log-in.", "Load the page again."),

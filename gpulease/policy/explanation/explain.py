@@ -11,11 +11,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
-from gpulease.policy import queue
+from gpulease.policy import queue, reasons
 from gpulease.policy.catalog import Elastic
-from gpulease.policy.explanation import catalogue, reasons
+from gpulease.policy.explanation import catalogue
 from gpulease.policy.explanation.catalogue import REFUSALS
-from gpulease.policy.explanation.reasons import Words
 from gpulease.policy.health import MAX_FAILURES
 from gpulease.policy.lifecycle import time_outs_of
 from gpulease.policy.model import (
@@ -26,6 +25,7 @@ from gpulease.policy.model import (
     Shape,
     TimeOuts,
 )
+from gpulease.policy.reasons import Words
 from gpulease.sizes import say_duration
 from gpulease.texts import Text, counted, instant, joined
 

@@ -1,5 +1,7 @@
 """The one table of a lease's life: which state may follow which, and for which reasons.
 
+The reasons are the codes for which ``policy.reasons`` has words.
+
 A lease that runs although the store does not know it is adopted: the store was restored from a
 backup.  Such a lease lasts for an hour at least, so that a restored backup does not end a class's
 work, and an admin is notified.  Pure.
@@ -12,7 +14,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from gpulease.errors import GPULeaseError
-from gpulease.policy import model
+from gpulease.policy import model, reasons
 from gpulease.policy.model import Alert, EndReason, Lease, LeaseState, Observed
 
 #: States in which a lease holds devices.
@@ -33,41 +35,8 @@ class Transition:
 _Q, _S, _A = LeaseState.QUEUED, LeaseState.STARTING, LeaseState.ACTIVE
 _W, _D, _E = LeaseState.WARNED, LeaseState.DRAINING, LeaseState.ENDED
 
-WAIT_REASONS = frozenset(
-    {
-        "",
-        "no_capacity",
-        "capacity_taken",
-        "user_limit",
-        "server_limit",
-        "held",
-        "quarantined",
-        "quota_exceeded",
-        "server_starting",
-        "backing_off",
-        "reserved",
-        "window_coming",
-        "seats_taken",
-        "project_limit",
-        "member_limit",
-        "quota_only",
-        "no_budget",
-        "cluster_queue_full",
-        "paused",
-        "queue_preempted",
-        "reshaped",
-    }
-)
 #: What a start does at present, in the order in which it happens.
-STAGES = (
-    "starting",
-    "cluster_queue",
-    "adding_node",
-    "scheduling",
-    "pulling",
-    "starting_container",
-    "connecting",
-)
+STAGES = tuple(reasons.STARTING)
 #: Starts that failed by what was asked for: after a few in a row the request ends.
 OWN_FAILURES = frozenset(
     {
@@ -100,42 +69,15 @@ OTHERS_FAILURES = frozenset(
     }
 )
 START_FAILURES = OWN_FAILURES | OTHERS_FAILURES
-IDLE_REASONS = frozenset({"idle", "quiet", "busy_max", "no_data", "unclaimed"})
-DEVICE_REASONS = frozenset({"device_unhealthy", "device_lost"})
-OTHER_LEAVING = frozenset(
-    {
-        "hard_end",
-        "preempted",
-        "preempted_in_part",
-        "reserved",
-        "reserved_in_part",
-        "window_over",
-        "node_leaving",
-        "budget_over",
-        "over_share",
-    }
-)
-PERSON_LEAVING = frozenset({"returned", "forced", "reshaped"})
+#: Why a request waits: some starts that fail for what others have wait for it.
+WAIT_REASONS = (frozenset(reasons.WAITING) - START_FAILURES) | {
+    "capacity_taken", "quota_exceeded", "queue_preempted",
+}  # fmt: skip
+LEAVING = frozenset(reasons.LEAVING)
 #: What an ended lease says of itself more exactly than its end's reason does.
 LEAVING_CAUSES = frozenset({"node_leaving", "budget_over", "over_share"})
-LEAVING = IDLE_REASONS | DEVICE_REASONS | OTHER_LEAVING | PERSON_LEAVING
-BACK = frozenset(
-    {
-        "used",
-        "nobody_waits",
-        "kept",
-        "no_data",
-        "policy_changed",
-        "asked_again",
-        "undrainable",
-        "not_home",
-        "node_back",
-        "hold_lifted",
-        "budget_back",
-        "within_share",
-        "clock_set",
-    }
-)
+#: How a lease that was to leave comes to stay.
+BACK = frozenset(reasons.ACTIVE) - {"connected"}
 END_REASONS = frozenset(reason.value for reason in EndReason)
 
 TRANSITIONS: tuple[Transition, ...] = (
@@ -147,7 +89,7 @@ TRANSITIONS: tuple[Transition, ...] = (
     Transition(_S, _A, frozenset({"connected"})),
     Transition(_S, _D, LEAVING),
     Transition(_S, _E, END_REASONS),
-    Transition(_A, _A, frozenset({"kept", "connected"}) | BACK),
+    Transition(_A, _A, frozenset(reasons.ACTIVE)),
     Transition(_A, _W, LEAVING),
     Transition(_A, _D, LEAVING),
     Transition(_A, _E, END_REASONS),
@@ -209,7 +151,6 @@ def not_possible(lease: Lease, verb: str) -> GPULeaseError:
         "not_possible_now",
         f"A lease that is {lease.state.value} cannot be {verb}.",
         next_step="Look at the lease again: it changed meanwhile.",
-        status=409,
     )
 
 
@@ -237,13 +178,7 @@ def drain(lease: Lease, action: model.Drain, now: datetime) -> Lease:
     )
 
 
-def end(
-    lease: Lease,
-    reason: EndReason,
-    now: datetime,
-    note: str = "",
-    last_seen: datetime | None = None,
-) -> Lease:
+def end(lease: Lease, reason: EndReason, now: datetime, last_seen: datetime | None = None) -> Lease:
     """Return the ended lease; it keeps its devices and nomination as history.
 
     What died unseen is charged until it was heard of last: ``last_seen``.
@@ -252,7 +187,6 @@ def end(
     return replace(
         ended,
         end_reason=reason,
-        end_note=note or lease.end_note,
         ended=now,
         **_charged(lease, now, last_seen),
         warned_until=None,

@@ -302,7 +302,6 @@ def keep_refusal(lease: Lease, time_outs: TimeOuts) -> GPULeaseError | None:
             "keep_not_possible",
             f"A lease that is {lease.state.value} cannot be kept.",
             next_step="Run a GPU cell or request a GPU again.",
-            status=409,
         )
     if lease.state is LeaseState.WARNED and lease.end_reason_wanted in NOT_KEEPABLE:
         return GPULeaseError(
@@ -311,14 +310,12 @@ def keep_refusal(lease: Lease, time_outs: TimeOuts) -> GPULeaseError | None:
             next_step=Text(
                 "Your variables are saved to the notebook; request a GPU again afterwards."
             ),
-            status=409,
         )
     if lease.kept_until is not None and lease.is_over(lease.kept_until):
         return GPULeaseError(
             "keep_not_possible",
             Text("The GPU is kept until its hard limit already."),
             next_step=Text("Nothing has to be done."),
-            status=409,
         )
     if not time_outs.keeps:
         unlimited = math.isinf(time_outs.idle)
@@ -328,7 +325,6 @@ def keep_refusal(lease: Lease, time_outs: TimeOuts) -> GPULeaseError | None:
             if unlimited
             else Text("Keep is not available here."),
             next_step=Text("Run a GPU cell: a lease in use stays."),
-            status=409,
         )
     if lease.keeps >= time_outs.keeps:
         return GPULeaseError(
@@ -341,7 +337,6 @@ def keep_refusal(lease: Lease, time_outs: TimeOuts) -> GPULeaseError | None:
             ),
             next_step=Text("Run a GPU cell: a lease in use stays."),
             numbers={"keeps": lease.keeps, "max": time_outs.keeps},
-            status=409,
         )
     return None
 
@@ -371,7 +366,6 @@ def give_back(
             Text("A cell is running on this GPU. Releasing the GPU now stops it."),
             next_step=Text("Wait until the cell ends, or release the GPU anyway."),
             numbers={"cells": cells},
-            status=409,
         )
     park = force or (goes_on and lease.park)
     return _leave(lease, EndReason.RETURNED, "returned", now, time_outs, park=park)
@@ -394,7 +388,6 @@ def reshape(
             Text("A cell is running on this GPU. Changing the lease now would stop it."),
             next_step=Text("Wait until the cell ends."),
             numbers={"cells": cells},
-            status=409,
         )
     leaving = _leave(lease, EndReason.RETURNED, "reshaped", now, time_outs, park=False)
     return replace(leaving, becomes=shape)

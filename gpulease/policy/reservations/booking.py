@@ -150,9 +150,7 @@ def fits_beside(
 
 def refused(sentence: str, next_step: str, **numbers: Any) -> GPULeaseError:
     """Return the refusal of what a site does not allow."""
-    return GPULeaseError(
-        "reservation_refused", sentence, next_step=next_step, numbers=numbers, status=422
-    )
+    return GPULeaseError("reservation_refused", sentence, next_step=next_step, numbers=numbers)
 
 
 def _booked(
@@ -339,7 +337,6 @@ def _conflict(
             "conflicts": [_conflict_json(each) for each in found[:20]],
             "offer": offer.to_json(),
         },
-        status=409,
     )
 
 

@@ -292,9 +292,8 @@ def _with(row: Attendance, lease: Lease, busy: float, now: datetime) -> Attendan
     if left <= came:
         return row
     held = (left - came).total_seconds() * lease.count
-    return Attendance(
-        row.window,
-        row.user,
+    return replace(
+        row,
         came=min(came, row.came or came),
         left=max(left, row.left or left),
         leases=row.leases + 1,

@@ -42,7 +42,7 @@ from gpulease.service.schemas.bodies import PageQuery
 from gpulease.service.schemas.shapes import DecisionView, LeaseEvent
 from gpulease.service.supervisors.supervisor_connections import SupervisorConnections
 from gpulease.simulate.trace import OF_DEVICE, devices_to_json
-from gpulease.store import Change, PlanRecord, TransitionRecord, history, pack_plan, read_last_plan
+from gpulease.store import Change, PlanRecord, TransitionRecord, history, reading
 
 log = logging.getLogger(__name__)
 
@@ -270,7 +270,7 @@ class Plans:
                 site = Site(snapshot.policy, snapshot.devices, snapshot.now)
                 devices = devices_to_json(snapshot.devices)
                 plan["site"] = {"policy": document.dump(snapshot.policy), "devices": devices}
-            return Packed(pack_plan(plan), site)
+            return Packed(history.pack(plan), site)
         except Exception:  # what is decided counts; that it can be told afterwards does not
             log.exception("a plan could not be packed; it is carried out and not kept")
             return None
@@ -286,7 +286,8 @@ def last_spread(address: str) -> tuple[float, float] | None:
     None where there is no such plan, or it cannot be read: then it is learnt again.
     """
     try:
-        plan = read_last_plan(address)
+        with reading(address) as session:
+            plan = history.newest(session)
         least, most = plan["wait_spread"] if plan is not None and plan["wait_spread"] else (None, 0)
         return (float(least), float(most)) if least is not None else None
     except Exception:

@@ -13,7 +13,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
-from gpulease.policy.explanation import catalogue, reasons
+from gpulease.policy import reasons
+from gpulease.policy.explanation import catalogue
 from gpulease.policy.explanation.catalogue import audited
 from gpulease.policy.lifecycle import table
 from gpulease.policy.model import Alert, Lease, LeaseState, Observed, PolicyDocument

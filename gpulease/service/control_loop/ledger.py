@@ -104,8 +104,8 @@ class Ledger:
         """Read what has not ended and what ended of late."""
         for lease in await self.call(self.store.live):
             self._put(lease)
-        ended = await self.read(history.page, states=[LeaseState.ENDED], limit=500)
-        for lease in ended.leases:
+        ended, _ = await self.read(history.page, states=[LeaseState.ENDED], limit=500)
+        for lease in ended:
             if lease.ended and now - lease.ended <= _RECENT:
                 self._put(lease)
 

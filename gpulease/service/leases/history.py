@@ -46,7 +46,7 @@ class History:
             found.sort(key=lambda lease: (lease.created, lease.id), reverse=True)
             return found[offset : offset + limit], len(found)
         return await self._ledger.read(
-            history.counted_page,
+            history.page,
             users=None if everybody else [asker.name],
             groups=None if everybody else [] if mine else list(asker.leads),
             states=_states(state),
@@ -78,19 +78,12 @@ class History:
         oldest = min(window.start for window in begun) - _LONGEST_LEASE
         of = begun[0].of
         leases: list[Lease] = []
-        before: str | None = None
-        while True:
-            page = await self._ledger.read(
-                history.page,
-                users=list(of.named),
-                groups=[of.group],
-                before=before,
-                limit=500,
-            )
-            leases += page.leases
-            before = page.next
-            if before is None or page.leases[-1].created < oldest:
+        while not leases or leases[-1].created >= oldest:
+            than = leases[-1] if leases else None
+            some = await self._ledger.read(history.older, of.named, [of.group], than)
+            if not some:
                 break
+            leases += some
         watched = await self._ledger.read(history.busy_seconds, [lease.id for lease in leases])
         busy = {each: busy_share(*seconds) or 0.0 for each, seconds in watched.items()}
         return attendance(begun, leases, busy, now)

@@ -27,6 +27,7 @@ from gpulease.service.hubs.api import HubServer, HubUnreachableError
 from gpulease.service.hubs.auth import Asker, prove_server
 from gpulease.service.hubs.hubs import Hubs
 from gpulease.store import Change, IdempotencyKey
+from gpulease.store.writing import remember
 
 #: How long an idempotency key is remembered.
 _KEY_LIFE = timedelta(hours=24)
@@ -380,8 +381,7 @@ class _Round:
         try:
             if change is None and turn.key is not None:
                 now = self._loop.clock()
-                store = self._ledger.store
-                await self._ledger.call(store.remember, turn.key, decided.lease.id, now)
+                await self._ledger.write(remember, [(turn.key, decided.lease.id)], now)
         except GPULeaseError as error:
             turn.refused(error)
         else:

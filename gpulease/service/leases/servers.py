@@ -20,7 +20,7 @@ from datetime import datetime, timedelta
 
 from gpulease.background import keep_polling
 from gpulease.companion.handshake import check_packages, python_mismatch, same_minor
-from gpulease.policy import lifecycle, queue
+from gpulease.policy import lifecycle
 from gpulease.policy.calendar.reservation import Window
 from gpulease.policy.model import Evidence, GPUClass, Lease, LeaseState, PolicyDocument, Verdict
 from gpulease.policy.reservations.seats import in_hold
@@ -324,5 +324,5 @@ class Environments:
         return ""
 
     def _image_of(self, gpu_class: str, course: str) -> str:
-        known = queue.class_of(self._policy(), gpu_class)
+        known = self._policy().by_name.get(gpu_class)
         return self._image(known, course) if known is not None else ""

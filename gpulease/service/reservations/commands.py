@@ -35,6 +35,7 @@ from gpulease.service.schemas.reservation_bodies import (
 )
 from gpulease.service.workers import Workers
 from gpulease.store import key_reused
+from gpulease.store import reservations as stored
 from gpulease.store.reservations import ReservationEvent, drop
 from gpulease.texts import Text, joined
 
@@ -81,7 +82,7 @@ class Reservations:
 
     async def load(self) -> None:
         """Read what is stored."""
-        for each in await self._ledger.call(self._ledger.store.reservations):
+        for each in await self._ledger.read(stored.read):
             self._known[each.id] = each
 
     def all(self) -> list[Reservation]:
@@ -368,7 +369,7 @@ class Reservations:
     ) -> None:
         """Write a reservation; ``lock`` is held."""
         event = ReservationEvent(after.id, self._snapshot().now, who, what, note)
-        await self._ledger.call(self._ledger.store.save_reservation, before, after, event)
+        await self._ledger.write(stored.save, before, after, event)
         self._known[after.id] = after
         self._listed = (None, [])
         self._changed()

@@ -2,7 +2,7 @@
 
 The code comes from conditions, container statuses, events and refusals of the API server.  The
 codes are those of ``policy.lifecycle`` (``STAGES``, ``START_FAILURES``), and their sentences for
-people are in ``policy.explanation.reasons``; the ``detail`` here is the sentence for admins, with
+people are in ``policy.reasons``; the ``detail`` here is the sentence for admins, with
 the cluster's own words.  Pure: ``now`` is passed in.
 """
 

@@ -1,7 +1,7 @@
 """Every reason code with its words.
 
 The catalogue has for each code a sentence and what to do next.  ``{name}`` are numbers that
-``explain`` fills in.  A code that is not here must not be used (a test compares).
+``explain`` fills in.  Which step of a lease may have which of them says ``lifecycle.table``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,17 @@ PROGRESS: Final[dict[str, str]] = {
 #: Code -> (sentence, next step).
 Words = dict[str, tuple[str, str]]
 
+#: Next steps that several reasons have.
 _WAIT_STEP: Final = "It starts by itself when a GPU is free; you can work on without one meanwhile."
+_AGAIN: Final = "It is tried again in a moment; try {failures} of {max_failures} failed."
+_RUN: Final = "Run GPU cells as you like."
+_SAVED: Final = "Your variables are saved to the notebook."
+_SAVED_IF: Final = "Your variables are saved to the notebook if that is possible."
+_NEW_REQUEST: Final = "Run the cell again. It sends a new request."
+_BY_ITSELF: Final = "The next GPU cell asks again by itself."
+_ANOTHER: Final = "Another one is looked for; your place in the queue stays."
+_FEW_SECONDS: Final = "It takes a few seconds."
+_REQUEST: Final = "Request a GPU again when you need one."
 
 #: Why a request waits.
 WAITING: Final[Words] = {
@@ -81,18 +91,9 @@ WAITING: Final[Words] = {
         "The GPU follows when the server is up.",
     ),
     "backing_off": ("The last start failed.", "It is tried again in a moment."),
-    "supervisor_failed": (
-        "The process on the GPU could not be started.",
-        "It is tried again in a moment; try {failures} of {max_failures} failed.",
-    ),
-    "start_timeout": (
-        "The process on the GPU did not start within {start_max}.",
-        "It is tried again in a moment; try {failures} of {max_failures} failed.",
-    ),
-    "image_error": (
-        "The environment on the GPU could not be loaded.",
-        "It is tried again in a moment; try {failures} of {max_failures} failed.",
-    ),
+    "supervisor_failed": ("The process on the GPU could not be started.", _AGAIN),
+    "start_timeout": ("The process on the GPU did not start within {start_max}.", _AGAIN),
+    "image_error": ("The environment on the GPU could not be loaded.", _AGAIN),
     "no_gpulease": (
         "The environment on the GPU lacks gpulease.",
         "An admin has to install it there; try {failures} of {max_failures} failed.",
@@ -101,14 +102,8 @@ WAITING: Final[Words] = {
         "The environment on the GPU has a gpulease that the lease service does not understand.",
         "An admin has to bring it up to date there; try {failures} of {max_failures} failed.",
     ),
-    "container_error": (
-        "The cluster could not start the process on the GPU.",
-        "It is tried again in a moment; try {failures} of {max_failures} failed.",
-    ),
-    "out_of_memory": (
-        "The process on the GPU needed more memory than it may have.",
-        "It is tried again in a moment; try {failures} of {max_failures} failed.",
-    ),
+    "container_error": ("The cluster could not start the process on the GPU.", _AGAIN),
+    "out_of_memory": ("The process on the GPU needed more memory than it may have.", _AGAIN),
     "unschedulable": (
         "No machine of the cluster takes this GPU class at present.",
         "An admin has to look at the class; try {failures} of {max_failures} failed.",
@@ -117,22 +112,13 @@ WAITING: Final[Words] = {
         "A rule of the cluster refused the process on the GPU.",
         "An admin has to look at it; try {failures} of {max_failures} failed.",
     ),
-    "claim_failed": (
-        "The GPU was assigned but could not be prepared.",
-        "It is tried again in a moment; try {failures} of {max_failures} failed.",
-    ),
+    "claim_failed": ("The GPU was assigned but could not be prepared.", _AGAIN),
     "quota_exceeded": (
         "The quota that the cluster sets here is used up.",
         "It starts by itself when somebody ends a lease; your place in the queue stays.",
     ),
-    "evicted": (
-        "The cluster took the machine back before the GPU was ready.",
-        "Another one is looked for; your place in the queue stays.",
-    ),
-    "node_lost": (
-        "The machine with the GPU stopped answering.",
-        "Another one is looked for; your place in the queue stays.",
-    ),
+    "evicted": ("The cluster took the machine back before the GPU was ready.", _ANOTHER),
+    "node_lost": ("The machine with the GPU stopped answering.", _ANOTHER),
     "volume_failed": (
         "Your home could not be mounted on the GPU's node.",
         "It is tried again with a copy of your working directory instead.",
@@ -169,10 +155,9 @@ WAITING: Final[Words] = {
     ),
 }
 
-#: What a starting lease does.
+#: What a starting lease does, in the order in which it happens.
 STARTING: Final[Words] = {
-    "starting": ("GPU assigned. Starting …", "It takes a few seconds."),
-    "scheduling": ("A machine with a GPU is being found.", "It takes a moment."),
+    "starting": ("GPU assigned. Starting …", _FEW_SECONDS),
     "cluster_queue": (
         "Your request waits in the cluster's queue.",
         "It starts by itself when the queue lets it in; you can work on without a GPU meanwhile.",
@@ -181,13 +166,14 @@ STARTING: Final[Words] = {
         "A machine with a GPU is being added, which usually takes {provision}.",
         "It starts by itself then; you can work on without a GPU meanwhile.",
     ),
+    "scheduling": ("A machine with a GPU is being found.", "It takes a moment."),
     "pulling": (
         "The environment is being loaded onto the GPU's machine.",
         "The first time this takes minutes; none of it is charged.",
     ),
     "starting_container": (
         "The environment is there; the process on the GPU is starting.",
-        "It takes a few seconds.",
+        _FEW_SECONDS,
     ),
     "connecting": ("The process on the GPU is up and connects.", "It is ready in a moment."),
 }
@@ -195,40 +181,22 @@ STARTING: Final[Words] = {
 #: How an active lease came to be as it is.
 ACTIVE: Final[Words] = {
     "connected": ("The GPU is ready.", "Run a cell with %%gpu, or %gpu on for every cell."),
-    "used": ("The GPU is yours and in use again.", "Run GPU cells as you like."),
-    "nobody_waits": ("Nobody waits any more; the GPU stays yours.", "Run GPU cells as you like."),
+    "used": ("The GPU is yours and in use again.", _RUN),
+    "nobody_waits": ("Nobody waits any more; the GPU stays yours.", _RUN),
     "kept": ("Yours until {kept_until}.", "Until then it is not released for being idle."),
-    "no_data": (
-        "There is no data on the GPU's use at present; it stays yours.",
-        "Run GPU cells as you like.",
-    ),
+    "no_data": ("There is no data on the GPU's use at present; it stays yours.", _RUN),
     "policy_changed": ("The time-outs were changed; the GPU stays yours.", "Run GPU cells."),
-    "asked_again": ("You asked again in time; the GPU stays yours.", "Run GPU cells as you like."),
-    "node_back": (
-        "The GPU's machine stays after all; the GPU stays yours.",
-        "Run GPU cells as you like.",
-    ),
+    "asked_again": ("You asked again in time; the GPU stays yours.", _RUN),
+    "node_back": ("The GPU's machine stays after all; the GPU stays yours.", _RUN),
     "not_home": (
         "You wanted to release the GPU, but some variables cannot be copied to your "
         "notebook. The GPU stays yours.",
         "Delete or save them (%gpu shows which), or release the GPU without them.",
     ),
-    "hold_lifted": (
-        "The lab does not need this GPU after all; it stays yours.",
-        "Run GPU cells as you like.",
-    ),
-    "budget_back": (
-        "There are GPU-hours left after all; the GPU stays yours.",
-        "Run GPU cells as you like.",
-    ),
-    "within_share": (
-        "The shared GPU has enough memory again; the GPU stays yours.",
-        "Run GPU cells as you like.",
-    ),
-    "clock_set": (
-        "The service's clock was wrong when you were warned; the GPU stays yours.",
-        "Run GPU cells as you like.",
-    ),
+    "hold_lifted": ("The lab does not need this GPU after all; it stays yours.", _RUN),
+    "budget_back": ("There are GPU-hours left after all; the GPU stays yours.", _RUN),
+    "within_share": ("The shared GPU has enough memory again; the GPU stays yours.", _RUN),
+    "clock_set": ("The service's clock was wrong when you were warned; the GPU stays yours.", _RUN),
     "undrainable": (
         "The GPU was idle, but some variables cannot be copied to your notebook.",
         "Delete or move them (%gpu shows which); next time they are parked or lost.",
@@ -306,35 +274,23 @@ LEAVING: Final[Words] = {
         "Your variables are saved to the notebook; the next GPU cell asks for another one by "
         "itself.",
     ),
-    "returned": ("You released the GPU.", "Your variables are saved to the notebook."),
-    "forced": (
-        "An admin or instructor ended this lease.",
-        "Your variables are saved to the notebook.",
-    ),
-    "device_unhealthy": (
-        "The GPU reported a fault.",
-        "Your variables are saved to the notebook if that is possible.",
-    ),
-    "device_lost": (
-        "The GPU is no longer available.",
-        "Your variables are saved to the notebook if that is possible.",
-    ),
+    "returned": ("You released the GPU.", _SAVED),
+    "forced": ("An admin or instructor ended this lease.", _SAVED),
+    "device_unhealthy": ("The GPU reported a fault.", _SAVED_IF),
+    "device_lost": ("The GPU is no longer available.", _SAVED_IF),
 }
 
 #: How a lease ended.
 ENDED: Final[Words] = {
-    "returned": ("You released the GPU.", "Request a GPU again when you need one."),
+    "returned": ("You released the GPU.", _REQUEST),
     "idle": (
         "The GPU was released: it was not used.",
         "Your notebook keeps running; the next GPU cell requests one again.",
     ),
-    "preempted": (
-        "Somebody with priority needed the GPU.",
-        "The next GPU cell asks again by itself.",
-    ),
-    "expired": ("The lease's time was over.", "The next GPU cell asks again by itself."),
-    "window_over": ("The reserved time was over.", "Request a GPU again when you need one."),
-    "withdrawn": ("You withdrew the request.", "Request a GPU again when you need one."),
+    "preempted": ("Somebody with priority needed the GPU.", _BY_ITSELF),
+    "expired": ("The lease's time was over.", _BY_ITSELF),
+    "window_over": ("The reserved time was over.", _REQUEST),
+    "withdrawn": ("You withdrew the request.", _REQUEST),
     "denied": (
         "The request cannot be served: its GPU class is not on offer any more.",
         "Ask for another class.",
@@ -358,10 +314,7 @@ _TELL: Final = "Tell an admin the lease {lease}."
 
 #: Why a lease ended, where that is known more exactly; said instead of the general words.
 CAUSES: Final[Words] = {
-    "node_leaving": (
-        "The machine with the GPU was taken out of service.",
-        "Run the cell again. It sends a new request.",
-    ),
+    "node_leaving": ("The machine with the GPU was taken out of service.", _NEW_REQUEST),
     "budget_over": (
         "The GPU-hours were used up.",
         "Ask the project's owner for more.",
@@ -375,18 +328,12 @@ CAUSES: Final[Words] = {
         "The process on the GPU needed more memory than it may have, and was ended.",
         "Free what you do not need, or ask for a class with more memory; then run the cell again.",
     ),
-    "evicted": (
-        "The cluster took the machine with the GPU back.",
-        "Run the cell again. It sends a new request.",
-    ),
+    "evicted": ("The cluster took the machine with the GPU back.", _NEW_REQUEST),
     "queue_preempted": (
         "The cluster's queue gave the GPU to others.",
         "Run the cell again. It sends a new request, which starts at the end of the queue.",
     ),
-    "node_lost": (
-        "The machine with the GPU stopped answering.",
-        "Run the cell again. It sends a new request.",
-    ),
+    "node_lost": ("The machine with the GPU stopped answering.", _NEW_REQUEST),
     "start_timeout": (
         "The process on the GPU ran out of the time that it was given.",
         f"Run the cell again; if it fails again: {_TELL[0].lower()}{_TELL[1:]}",

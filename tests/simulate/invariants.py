@@ -32,7 +32,7 @@ _NOTHING = Shape("", ())
 _LACKING = frozenset({"no_capacity", "quarantined", "held"})
 
 
-class BrokenPromise(AssertionError):  # noqa: N818 - it says what it is
+class BrokenPromise(AssertionError):
     """The planner did what it must never do: a mistake of gpulease, not of the trace."""
 
 
