@@ -58,6 +58,24 @@ class _Socket(ServerEnd):
             self._warned = True
             log.warning(words, *values, extra=dict(about))
 
+    def check_origin(self, origin: str) -> bool:  # noqa: ARG002
+        """No browser has business here."""
+        return False
+
+    async def listen(self, whose: tuple[str, ...], most: int = PEERS_MAX) -> None:
+        """Open the channel; return when it is closed.
+
+        Raises:
+            GPULeaseError: ``upgrade_required`` (426), ``too_many_channels`` (429).
+        """
+        if self.request.headers.get("Upgrade", "").lower() != "websocket":
+            raise GPULeaseError(
+                "upgrade_required", "This address speaks websocket only.", status=426
+            )
+        self.whose = whose
+        with self.bounds.channels.counted(whose, most):
+            await super().get()
+
     def rest(self, seconds: float) -> float:
         """Bound what the service works for whoever sends here."""
         return self.bounds.loop_time.spent(self.whose, seconds)
@@ -117,7 +135,7 @@ class EventsSocket(BaseHandler, _Socket):
 
     @needs_scope(ACCESS)
     @answers(WEBSOCKET, query=EventsQuery, refuses=(426, 429))
-    async def get(self, *args: Any, **kwargs: Any) -> None:
+    async def get(self) -> None:
         """Open the live channel: a snapshot, then changes.
 
         Raises:
@@ -125,12 +143,10 @@ class EventsSocket(BaseHandler, _Socket):
         """
         query = self.query(EventsQuery)
         self._resume, self.words = query.resume, query.language
-        _must_upgrade(self)
-        user, server = self.asker.name, self._server
-        self.whose = (user,) if server is None else (user, server)
-        most = PAGES_MAX if server is None else PEERS_MAX
-        with self.bounds.channels.counted(self.whose, most):
-            await super().get(*args, **kwargs)  # returns when the channel is closed
+        if self._server is None:
+            await self.listen((self.asker.name,), PAGES_MAX)
+        else:
+            await self.listen((self.asker.name, self._server))
 
     def open(self, *args: str, **kwargs: str) -> None:
         """Send the snapshot, or what changed since the resume id."""
@@ -195,24 +211,17 @@ class SupervisorSocket(Answers, _Socket):
     _said_hello = False
     _silence: asyncio.TimerHandle | None = None
 
-    def check_origin(self, origin: str) -> bool:  # noqa: ARG002
-        """No browser has business here."""
-        return False
-
     @needs_scope(LEASE_TOKEN)
     @answers(WEBSOCKET, refuses=(401, 403, 426, 429, 502, 503))
-    async def get(self, *args: Any, **kwargs: Any) -> None:
+    async def get(self, lease_id: str) -> None:
         """Open the channel of the lease's supervisor.
 
         Raises:
             GPULeaseError: ``not_this_lease`` (401, 403), ``upgrade_required`` (426),
                 ``too_many_channels`` (429), and what the provider raises when it cannot tell.
         """
-        await self._prove(str(args[0]))
-        _must_upgrade(self)
-        self.whose = ("lease", self._lease_id, str(self._rank or ""))
-        with self.bounds.channels.counted(self.whose, PEERS_MAX):
-            await super().get(*args, **kwargs)  # returns when the channel is closed
+        await self._prove(lease_id)
+        await self.listen(("lease", self._lease_id, str(self._rank or "")))
 
     def open(self, *args: str, **kwargs: str) -> None:
         """Wait for the supervisor to say who it is, and not for ever."""
@@ -318,13 +327,9 @@ class WarmSocket(Answers, _Socket):
 
     _pod = ""
 
-    def check_origin(self, origin: str) -> bool:  # noqa: ARG002
-        """No browser has business here."""
-        return False
-
     @needs_scope(WARM_TOKEN)
     @answers(WEBSOCKET, refuses=(401, 403, 426, 429, 502))
-    async def get(self, *args: Any, **kwargs: Any) -> None:
+    async def get(self) -> None:
         """Open the channel of a pod that stands ready.
 
         Raises:
@@ -332,10 +337,7 @@ class WarmSocket(Answers, _Socket):
                 ``upgrade_required`` (426), ``too_many_channels`` (429).
         """
         await self._prove()
-        _must_upgrade(self)
-        self.whose = ("warm", self._pod, "")
-        with self.bounds.channels.counted(self.whose, PEERS_MAX):
-            await super().get(*args, **kwargs)  # returns when the channel is closed
+        await self.listen(("warm", self._pod, ""))
 
     def arrived(self, message: str | bytes) -> None:
         """Take the word that it is ready; it has nothing else to say."""
@@ -379,11 +381,6 @@ class WarmSocket(Answers, _Socket):
                 "Only a pod that was started ahead learns here which lease gets it.",
                 status=403 if token else 401,
             )
-
-
-def _must_upgrade(handler: Answers) -> None:
-    if handler.request.headers.get("Upgrade", "").lower() != "websocket":
-        raise GPULeaseError("upgrade_required", "This address speaks websocket only.", status=426)
 
 
 #: A proxy writes one of these; the connection is its own then and says nothing of who sent what.
