@@ -456,7 +456,7 @@ COOKIE = "service-gpulease"
 
 def cookie_of(site: Site, token: str) -> str:
     """Return the cookie that the service sets after OAuth."""
-    server = site.service._server
+    server = site.service._listeners[0]
     assert server is not None
     secret = server.request_callback.settings["cookie_secret"]  # type: ignore[attr-defined]
     return f"{COOKIE}={create_signed_value(secret, COOKIE, token).decode()}"
