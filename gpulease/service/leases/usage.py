@@ -12,10 +12,10 @@ import json
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
 from zoneinfo import ZoneInfo
 
+from gpulease.background import keep_polling
 from gpulease.errors import GPULeaseError
 from gpulease.policy.budgets import Accounts, Use, running, use_of
 from gpulease.policy.model import PolicyDocument, Snapshot
@@ -94,15 +94,13 @@ class UsageSums:
 
     async def watch(self) -> None:
         """Follow new periods and policies, and tell of budgets that run out; until cancelled."""
-        while True:
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), EVERY)
-            self._wake.clear()
-            try:
-                await self.tell_due()
-                await self.follow()
-            except GPULeaseError as error:
-                log.warning("the use could not be read: %s", error.sentence)
+        await keep_polling(
+            self._look, self._wake, every=EVERY, log=log, failed="the use could not be read"
+        )
+
+    async def _look(self) -> None:
+        await self.tell_due()
+        await self.follow()
 
     async def follow(self) -> None:
         """Read again where a period is over or the policy has other projects."""
@@ -285,12 +283,8 @@ class WarmTime:
 
     async def watch(self) -> None:
         """Add up and write down, until cancelled; what is not stored is stored later."""
-        while True:
-            await asyncio.sleep(WARM_EVERY)
-            try:
-                await self.look()
-            except GPULeaseError as error:
-                log.warning("the time of pods that stand ready was not stored: %s", error.sentence)
+        failed = "the time of pods that stand ready was not stored"
+        await keep_polling(self.look, every=WARM_EVERY, log=log, failed=failed)
 
     async def look(self) -> None:
         """Add what passed since the last look, and write it down.

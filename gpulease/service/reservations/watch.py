@@ -5,7 +5,6 @@ The people concerned are notified of everything once.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import math
 from collections.abc import Callable
@@ -80,10 +79,8 @@ class ReservationWatch:
 
     async def watch(self, every: float = WATCH) -> None:
         """Look until cancelled."""
-        never = asyncio.Event()
         await keep_polling(
             self._both,
-            never,
             every=every,
             log=log,
             failed="reservations are not watched",
