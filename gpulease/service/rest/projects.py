@@ -335,7 +335,7 @@ class MessageList(BaseHandler):
         """Show a text to the members of a group for a time."""
         body = self.parse(MessageBody)
         told = await self.services.messages.tell(self.asker, body.group, body.text, body.seconds)
-        self.answer(told.view(), 201)
+        self.answer(told, 201)
 
 
 class OneMessage(BaseHandler):
