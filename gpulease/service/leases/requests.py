@@ -23,7 +23,7 @@ from gpulease.policy.model import Lease, Snapshot, keep
 from gpulease.protocol.asks import AskBody
 from gpulease.service.control_loop.ledger import Ledger, Ticket
 from gpulease.service.control_loop.reconcile import Reconciler
-from gpulease.service.hubs.api import HubServer, HubUnreachableError
+from gpulease.service.hubs.api import HubServer
 from gpulease.service.hubs.auth import Asker, prove_server
 from gpulease.service.hubs.hubs import Hubs
 from gpulease.store import Change, IdempotencyKey
@@ -116,10 +116,7 @@ class LeaseRequests:
         Raises:
             GPULeaseError: ``no_server``, ``hub_unreachable``.
         """
-        try:
-            return await prove_server(asker, self._hub)
-        except HubUnreachableError as error:
-            raise hub_unreachable() from error
+        return await prove_server(asker, self._hub)
 
     async def servers(self, user: str) -> Mapping[str, HubServer]:
         """Return the active servers of a user.
@@ -127,10 +124,7 @@ class LeaseRequests:
         Raises:
             GPULeaseError: ``hub_unreachable`` (502).
         """
-        try:
-            servers = await self._hub.servers(user, fresh=True)
-        except HubUnreachableError as error:
-            raise hub_unreachable() from error
+        servers = await self._hub.servers(user, fresh=True)
         return {name: server for name, server in servers.items() if server.active}
 
     async def _origin(self, asker: Asker, body: AskBody) -> _Origin:
@@ -156,11 +150,7 @@ class LeaseRequests:
 
     async def _check_exists(self, user: str, server: str) -> None:
         """Refuse to queue for what nobody could ever start."""
-        try:
-            known = await self._hub.knows(user, server)
-        except HubUnreachableError as error:
-            raise hub_unreachable() from error
-        if not known:
+        if not await self._hub.knows(user, server):
             raise GPULeaseError(
                 "no_such_server",
                 f"The hub knows no server {server!r} of {user}.",
@@ -193,16 +183,6 @@ def _only(active: Mapping[str, HubServer]) -> str:
         next_step="Choose one of them.",
         numbers={"servers": sorted(active)},
         status=409,
-    )
-
-
-def hub_unreachable() -> GPULeaseError:
-    """Return the refusal of what only the hub can tell."""
-    return GPULeaseError(
-        "hub_unreachable",
-        "The hub does not answer, so the asking server cannot be recognised.",
-        next_step="Running leases continue; try again in a moment.",
-        status=502,
     )
 
 

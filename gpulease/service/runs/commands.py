@@ -17,10 +17,8 @@ from gpulease.policy.explanation.catalogue import audited
 from gpulease.policy.model import EndReason, Lease, LeaseState, PolicyDocument, Snapshot
 from gpulease.runs import life, model, submission
 from gpulease.runs.model import OnLoss, Run, RunState, Terms
-from gpulease.service.hubs.api import HubUnreachableError
 from gpulease.service.hubs.auth import Asker
 from gpulease.service.hubs.hubs import Hubs
-from gpulease.service.leases.requests import hub_unreachable
 from gpulease.service.runs.servers import RunRecords, RunServers
 from gpulease.service.schemas.bodies import RunReport, SubmitBody
 from gpulease.store import RunChange, RunEvent, TransitionRecord, key_reused
@@ -246,11 +244,7 @@ class Runs:
             at_least=body.at_least,
         )  # fmt: skip
         admission_check.check(ask, self._snapshot())
-        try:
-            allowed = await self._hub.may_start_servers(asker.name)
-        except HubUnreachableError as error:
-            raise hub_unreachable() from error
-        if not allowed:
+        if not await self._hub.may_start_servers(asker.name):
             raise GPULeaseError(
                 "runs_not_set_up",
                 "Whole notebooks cannot be run here: the lease service may not start servers.",
@@ -262,10 +256,7 @@ class Runs:
         """Return what the asking server was started with: a run has the same image."""
         if asker.claimed_server is None:
             return {}
-        try:
-            server = (await self._hub.servers(asker.name)).get(asker.claimed_server)
-        except HubUnreachableError as error:
-            raise hub_unreachable() from error
+        server = (await self._hub.servers(asker.name)).get(asker.claimed_server)
         return dict(server.options) if server is not None else {}
 
     async def _earlier(self, asker: Asker, wanted: Sequence[str]) -> tuple[str, ...]:

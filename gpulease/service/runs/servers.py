@@ -192,7 +192,7 @@ class RunServers:
             if self._records.known.get(run.id) != run:
                 return  # cancelled meanwhile
             now = self._records.clock()
-            if error.status == 403 or _NO_NAMED_SERVERS in error.said:
+            if error.code == 403 or _NO_NAMED_SERVERS in error.said:
                 after = life.move(
                     run, RunState.ENDED, "not_set_up", now, note=error.said, cleared=True
                 )
