@@ -309,6 +309,7 @@ def may_tell(asker: Asker, group: str) -> bool:
     return asker.admin or (bool(group) and asker.teaches(group))
 
 
+@dataclass(eq=False)
 class Messages:
     """The messages that are shown now.
 
@@ -318,15 +319,11 @@ class Messages:
         changed: called when another set of them is shown.
     """
 
-    def __init__(
-        self,
-        clock: Callable[[], datetime],
-        keep: Callable[[str], Awaitable[None]],
-        changed: Callable[[], None],
-    ) -> None:
-        self._clock = clock
-        self._keep = keep
-        self._changed = changed
+    clock: Callable[[], datetime]
+    keep: Callable[[str], Awaitable[None]]
+    changed: Callable[[], None]
+
+    def __post_init__(self) -> None:
         self._shown: list[MessageView] = []
         self._lock = asyncio.Lock()
 
@@ -349,7 +346,7 @@ class Messages:
             GPULeaseError: ``may_not_tell`` (403), and those of the store.
         """
         self._allow(asker, group)
-        now = self._clock()
+        now = self.clock()
         until = now + timedelta(seconds=seconds)
         told: MessageView = {
             "id": secrets.token_hex(8),
@@ -379,13 +376,13 @@ class Messages:
             await self._show([each for each in self._shown if each is not found])
 
     def _standing(self) -> list[MessageView]:
-        now = self._clock()
+        now = self.clock()
         return [each for each in self._shown if datetime.fromisoformat(each["until"]) > now]
 
     async def _show(self, messages: list[MessageView]) -> None:
-        await self._keep(json.dumps(messages))
+        await self.keep(json.dumps(messages))
         self._shown = messages
-        self._changed()
+        self.changed()
 
     def _allow(self, asker: Asker, group: str) -> None:
         if not may_tell(asker, group):

@@ -148,7 +148,7 @@ async def test_what_changes_while_it_is_worked_out_is_told_as_it_is_then(
 ) -> None:
     services = site.service.services
     whole, looking, go_on = deciding.outlook, threading.Event(), threading.Event()
-    tell, told = services.loop._publish, []
+    tell, told = services.loop.publish, []
 
     def outlook(snapshot: Any) -> Any:
         if snapshot.leases:
@@ -161,7 +161,7 @@ async def test_what_changes_while_it_is_worked_out_is_told_as_it_is_then(
         await tell(snapshot)
 
     monkeypatch.setattr(deciding, "outlook", outlook)
-    monkeypatch.setattr(services.loop, "_publish", publish)
+    monkeypatch.setattr(services.loop, "publish", publish)
     client = site.client(site.hub.server_token("stu"))
     asked = await client.ask({})
     await wait_for_async(looking.is_set, 30, "a round that looks ahead")

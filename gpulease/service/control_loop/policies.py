@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, cast
@@ -291,6 +291,7 @@ def _unreadable(error: OSError | UnicodeDecodeError) -> str:
     return (error.strerror or str(error)) if isinstance(error, OSError) else "it is not UTF-8 text"
 
 
+@dataclass(eq=False)
 class WhatIf:
     """Answers one question at a time.
 
@@ -302,19 +303,13 @@ class WhatIf:
         limit: seconds that one answer may take.
     """
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        policies: Policies,
-        devices: Callable[[], tuple[Device, ...]],
-        workers: Workers,
-        limit: float = LIMIT,
-    ) -> None:
-        self._workers = workers
-        self._ledger = ledger
-        self._policies = policies
-        self._devices = devices
-        self._limit = limit
+    ledger: Ledger
+    policies: Policies
+    devices: Callable[[], tuple[Device, ...]]
+    workers: Workers
+    limit: float = LIMIT
+
+    def __post_init__(self) -> None:
         self._one = asyncio.Lock()
 
     async def ask(self, text: str, days: float, now: datetime) -> dict[str, Any]:
@@ -324,12 +319,12 @@ class WhatIf:
             GPULeaseError: ``bad_policy`` (422), ``no_history`` (409), ``whatif_busy`` (429),
                 ``whatif_too_long`` (422).
         """
-        self._policies.refuse_bad(text)
+        self.policies.refuse_bad(text)
         if self._one.locked():
             raise GPULeaseError(
                 "whatif_busy",
                 "Another what-if is running.",
-                next_step=f"Ask again in a minute: one takes {self._limit:g} s at most.",
+                next_step=f"Ask again in a minute: one takes {self.limit:g} s at most.",
                 status=429,
             )
         async with self._one:
@@ -337,9 +332,9 @@ class WhatIf:
 
     async def _answer(self, text: str, days: float, now: datetime) -> dict[str, Any]:
         since = now - timedelta(days=days)
-        past: Past = await self._ledger.read(usage.past, since, now)
-        idle = self._policies.current.time_outs.idle
-        question = await self._workers.thread("", self._question, past, text, since, now)
+        past: Past = await self.ledger.read(usage.past, since, now)
+        idle = self.policies.current.time_outs.idle
+        question = await self.workers.thread("", self._question, past, text, since, now)
         if not question["trace"]["sessions"] or not question["devices"]:
             raise GPULeaseError(
                 "no_history",
@@ -349,26 +344,26 @@ class WhatIf:
                 status=409,
             )
         began = asyncio.get_running_loop().time()
-        replays = await self._workers.process("", _MODULE, question, limit=self._limit)
+        replays = await self.workers.process("", _MODULE, question, limit=self.limit)
         found = whatif.answer(replays)
         if found is None:
             raise GPULeaseError(
                 "whatif_too_long",
-                f"Replaying these {days:g} days takes longer than {self._limit:g} s.",
+                f"Replaying these {days:g} days takes longer than {self.limit:g} s.",
                 next_step="Ask for fewer days.",
-                numbers={"days": days, "limit": self._limit, "requests": question["requests"]},
+                numbers={"days": days, "limit": self.limit, "requests": question["requests"]},
                 status=422,
             )
-        new = document.parse(text, self._policies.text.version + 1)
+        new = document.parse(text, self.policies.text.version + 1)
         return {
             "since": since.isoformat(),
             "until": now.isoformat(),
             "days": days,
-            "policy_version": self._policies.text.version,
+            "policy_version": self.policies.text.version,
             "requests": question["requests"],
             "left_out": question["left_out"],
             "cut": past.cut,
-            "changes": edit.differences(self._policies.current, new),
+            "changes": edit.differences(self.policies.current, new),
             "seconds": round(asyncio.get_running_loop().time() - began, 2),
             "idle": idle,
             "curve": whatif.curve(replays, idle),
@@ -378,9 +373,9 @@ class WhatIf:
     def _question(self, past: Past, text: str, since: datetime, now: datetime) -> dict[str, Any]:
         made = history.recorded(past.leases, past.verdicts, since, now, past.reservations)
         return {
-            whatif.NOW: document.dump(self._policies.current),
+            whatif.NOW: document.dump(self.policies.current),
             whatif.THEN: text,
-            "devices": devices_to_json(self._devices()),
+            "devices": devices_to_json(self.devices()),
             "trace": TRACE.dump_python(made.trace, mode="json"),
             "requests": made.requests,
             "left_out": made.left_out,

@@ -59,6 +59,7 @@ class _Origin:
     ready: bool
 
 
+@dataclass(eq=False)
 class LeaseRequests:
     """Every ask of a person or their notebook.
 
@@ -69,17 +70,10 @@ class LeaseRequests:
         is_batch: whether a server of a user runs a whole notebook.
     """
 
-    def __init__(
-        self,
-        batcher: RequestBatcher,
-        clock: Callable[[], datetime],
-        hub: Hubs,
-        is_batch: Callable[[str, str], bool] = lambda _user, _server: False,
-    ) -> None:
-        self._turns = batcher
-        self._clock = clock
-        self._hub = hub
-        self._is_batch = is_batch
+    batcher: RequestBatcher
+    clock: Callable[[], datetime]
+    hub: Hubs
+    is_batch: Callable[[str, str], bool] = lambda _user, _server: False
 
     async def ask(self, asker: Asker, body: AskBody, key: str = "") -> tuple[Lease, bool]:
         """Return the lease that answers an ask, and whether it is a new one.
@@ -105,10 +99,10 @@ class LeaseRequests:
             needs=body.get("needs", ""),
             project=body.get("project"),
             server_ready=origin.ready,
-            batch=self._is_batch(origin.user, origin.server),
+            batch=self.is_batch(origin.user, origin.server),
         )
-        idempotency = _key(asker, body, key, self._clock())
-        return await self._turns.ask(Asked(ask, asker.name, idempotency))
+        idempotency = _key(asker, body, key, self.clock())
+        return await self.batcher.ask(Asked(ask, asker.name, idempotency))
 
     async def prove(self, asker: Asker) -> str:
         """Return the asking server's name, proved.
@@ -116,7 +110,7 @@ class LeaseRequests:
         Raises:
             GPULeaseError: ``no_server``, ``hub_unreachable``.
         """
-        return await prove_server(asker, self._hub)
+        return await prove_server(asker, self.hub)
 
     async def servers(self, user: str) -> Mapping[str, HubServer]:
         """Return the active servers of a user.
@@ -124,7 +118,7 @@ class LeaseRequests:
         Raises:
             GPULeaseError: ``hub_unreachable`` (502).
         """
-        servers = await self._hub.servers(user, fresh=True)
+        servers = await self.hub.servers(user, fresh=True)
         return {name: server for name, server in servers.items() if server.active}
 
     async def _origin(self, asker: Asker, body: AskBody) -> _Origin:
@@ -137,8 +131,8 @@ class LeaseRequests:
             if wanted is not None and wanted != server:
                 raise GPULeaseError("not_yours", "A server may ask for itself only.", status=403)
             return _Origin(user, server, asker.groups, ready=True)
-        groups = asker.groups if user == asker.name else self._hub.sure_groups_of(user)
-        seen = None if wanted is None else self._hub.seen(user).get(wanted)
+        groups = asker.groups if user == asker.name else self.hub.sure_groups_of(user)
+        seen = None if wanted is None else self.hub.seen(user).get(wanted)
         if seen is not None and seen.active and seen.ready:  # a click need not wait for the hub
             return _Origin(user, seen.name, groups, ready=True)
         active = await self.servers(user)
@@ -150,7 +144,7 @@ class LeaseRequests:
 
     async def _check_exists(self, user: str, server: str) -> None:
         """Refuse to queue for what nobody could ever start."""
-        if not await self._hub.knows(user, server):
+        if not await self.hub.knows(user, server):
             raise GPULeaseError(
                 "no_such_server",
                 f"The hub knows no server {server!r} of {user}.",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from datetime import datetime
 
 from gpulease.background import keep_polling
@@ -104,6 +104,7 @@ def _over(run: Run) -> bool:
 _NO_NAMED_SERVERS = "Named servers are not enabled"
 
 
+@dataclass(eq=False)
 class RunServers:
     """The servers of runs.
 
@@ -115,26 +116,20 @@ class RunServers:
         every: seconds between two looks at the hub; a change makes one at once.
     """
 
-    def __init__(
-        self,
-        records: RunRecords,
-        hub: Hubs,
-        terms: Callable[[], Terms],
-        linked: Callable[[str, str], bool],
-        *,
-        every: float = 10.0,
-    ) -> None:
-        self._records = records
-        self._hub = hub
-        self._bounds = terms
-        self._linked = linked
-        self._every = every
+    records: RunRecords
+    hub: Hubs
+    terms: Callable[[], Terms]
+    linked: Callable[[str, str], bool]
+    _: KW_ONLY
+    every: float = 10.0
+
+    def __post_init__(self) -> None:
         self._asked: dict[str, int] = {}  # run -> the attempt for which a server was asked for
 
     async def watch(self) -> None:
         """Follow all runs until cancelled."""
         await keep_polling(
-            self.look, self._records.wanted, every=self._every, log=log,
+            self.look, self.records.wanted, every=self.every, log=log,
             failed="runs are not followed", away=(HubUnreachableError,),
         )  # fmt: skip
 
@@ -145,25 +140,25 @@ class RunServers:
             HubUnreachableError: the hub did not answer.
             GPULeaseError: the store did not take a change.
         """
-        if all(run.state is RunState.ENDED and run.cleared for run in self._records.known.values()):
+        if all(run.state is RunState.ENDED and run.cleared for run in self.records.known.values()):
             return
         servers = await self._servers()
-        async with self._records.lock:
-            now = self._records.clock()
+        async with self.records.lock:
+            now = self.records.clock()
             changed = life.look(
-                self._records.known.values(), servers, self._asked, now, self._bounds()
+                self.records.known.values(), servers, self._asked, now, self.terms()
             )
-            await self._records.save(
+            await self.records.save(
                 [
-                    RunChange(self._records.known[run.id], run, "gpulease", run.reason, run.note)
+                    RunChange(self.records.known[run.id], run, "gpulease", run.reason, run.note)
                     for run in changed
                 ]
             )
-        runs = list(self._records.known.values())
+        runs = list(self.records.known.values())
         work = [self._errand(run, servers.get(run.id)) for run in runs]
         again = await asyncio.gather(*work)
         if changed or any(again):
-            self._records.wanted.set()
+            self.records.wanted.set()
 
     async def _errand(self, run: Run, server: ServerSeen | None) -> bool:
         """Do at the hub what a run needs; tell whether something follows at once."""
@@ -177,7 +172,7 @@ class RunServers:
     async def _start(self, run: Run) -> bool:
         self._asked[run.id] = run.attempt
         try:
-            await self._hub.start_server(run.user, model.server_of(run.id), run.options)
+            await self.hub.start_server(run.user, model.server_of(run.id), run.options)
         except HubRefusedError as error:
             log.warning("the hub starts no server for a run: %s", error.said, extra={"run": run.id})
             await self._refused(run, error)
@@ -188,10 +183,10 @@ class RunServers:
         return True
 
     async def _refused(self, run: Run, error: HubRefusedError) -> None:
-        async with self._records.lock:
-            if self._records.known.get(run.id) != run:
+        async with self.records.lock:
+            if self.records.known.get(run.id) != run:
                 return  # cancelled meanwhile
-            now = self._records.clock()
+            now = self.records.clock()
             if error.code == 403 or _NO_NAMED_SERVERS in error.said:
                 after = life.move(
                     run, RunState.ENDED, "not_set_up", now, note=error.said, cleared=True
@@ -199,36 +194,36 @@ class RunServers:
             elif "already running" in error.said or "pending" in error.said:
                 return
             else:
-                after = life.fault(run, "server_failed", error.said, now, self._bounds())
-            await self._records.save([RunChange(run, after, "hub", after.reason, error.said)])
+                after = life.fault(run, "server_failed", error.said, now, self.terms())
+            await self.records.save([RunChange(run, after, "hub", after.reason, error.said)])
 
     async def _remove(self, run: Run) -> bool:
         """Have its server removed; until it is, the next look tries again."""
         try:
-            gone = await self._hub.remove_server(run.user, model.server_of(run.id))
+            gone = await self.hub.remove_server(run.user, model.server_of(run.id))
         except HubUnreachableError as error:
             log.warning("%s", error, extra={"run": run.id})
             return False
         if not gone:
             return False
-        async with self._records.lock:
-            now = self._records.known.get(run.id)
+        async with self.records.lock:
+            now = self.records.known.get(run.id)
             if now is not None and now.state not in life.BUSY and not now.cleared:
                 after = replace(now, cleared=True, version=now.version + 1)
-                await self._records.save([RunChange(now, after, "gpulease")])
+                await self.records.save([RunChange(now, after, "gpulease")])
         return run.state is RunState.WAITING
 
     async def _servers(self) -> dict[str, ServerSeen]:
         """Return the server of each run that has one, or whose hub does not say."""
-        users = {run.user for run in self._records.known.values() if run.state in life.BUSY}
-        there = await self._hub.running(users) if users else {}
+        users = {run.user for run in self.records.known.values() if run.state in life.BUSY}
+        there = await self.hub.running(users) if users else {}
         found: dict[str, ServerSeen] = {}
-        for run in self._records.known.values():
+        for run in self.records.known.values():
             name = model.server_of(run.id)
             server = there.get(run.user, {}).get(name)
             away = run.user in users and run.user not in there
             if server is not None and server.active:
                 found[run.id] = ServerSeen(server.ready)
-            elif self._linked(run.user, name) or (away and run.state in life.BUSY):
+            elif self.linked(run.user, name) or (away and run.state in life.BUSY):
                 found[run.id] = ServerSeen(True)  # one look at a hub that starts may be wrong
         return found
