@@ -16,13 +16,8 @@ from urllib.parse import quote, urlencode
 from tornado.httpclient import AsyncHTTPClient, HTTPClientError, HTTPRequest
 
 from gpulease.errors import GPULeaseError
-from gpulease.protocol import (
-    HEADER_PROTOCOL,
-    PROTOCOL_VERSION,
-    ClassView,
-    ConnectionView,
-    LeaseView,
-)
+from gpulease.protocol.names import HEADER_PROTOCOL, PROTOCOL_VERSION
+from gpulease.protocol.service import ClassView, ConnectionView, LeaseView
 from gpulease.service_tls import trusted
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from tornado import web
 
 from gpulease.errors import PROBLEM_TYPE, GPULeaseError
 from gpulease.lab.core import Core
-from gpulease.protocol import ENV_SERVICE_URL
+from gpulease.protocol.names import ENV_SERVICE_URL
 from gpulease.protocol.reports import LANGUAGE_MAX
 
 _BODY_MAX = 64 * 1024

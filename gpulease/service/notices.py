@@ -28,7 +28,7 @@ from tornado.httpclient import AsyncHTTPClient, HTTPClientError
 from gpulease.background import BackgroundTasks
 from gpulease.channel.timing import BackOff
 from gpulease.errors import GPULeaseError
-from gpulease.protocol import MessageView
+from gpulease.protocol.service import MessageView
 from gpulease.service.hubs.auth import Asker
 
 log = logging.getLogger(__name__)

@@ -21,7 +21,7 @@ from gpulease.gpus.base import Probe
 from gpulease.policy.lifecycle import time_outs_of
 from gpulease.policy.model import DevicesBy, Lease, Snapshot
 from gpulease.private_files import require_closed_folder
-from gpulease.protocol import GrantView, LeaseView
+from gpulease.protocol.service import GrantView, LeaseView
 from gpulease.providers.base import Provider
 from gpulease.providers.local import LocalProvider
 from gpulease.service.agents import Agents

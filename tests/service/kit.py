@@ -31,8 +31,9 @@ from tornado.websocket import (
 )
 
 from gpulease.client import ServiceClient
-from gpulease.protocol import PROTOCOL_VERSION, ConnectionView, LeaseView
+from gpulease.protocol.names import PROTOCOL_VERSION
 from gpulease.protocol.reports import KernelReport
+from gpulease.protocol.service import ConnectionView, LeaseView
 from gpulease.service import workers
 from gpulease.service.reservations import expansion
 from gpulease.service.run import RunningService

@@ -15,7 +15,8 @@ from gpulease.policy import admission, lifecycle
 from gpulease.policy.explanation.forecast import what_ends
 from gpulease.policy.model import Evidence, Lease, LeaseState
 from gpulease.policy.reservations.seats import time_outs_at
-from gpulease.protocol import PROTOCOL_VERSION, ConnectionView, DeviceView
+from gpulease.protocol.names import PROTOCOL_VERSION
+from gpulease.protocol.service import ConnectionView, DeviceView
 from gpulease.service.control_loop.ledger import Ledger
 from gpulease.service.control_loop.policies import Policies
 from gpulease.service.control_loop.reconcile import Reconciler

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from gpulease.policy.model import Lease, LeaseState
-from gpulease.protocol import ClassView, LeaseView, MessageView
+from gpulease.protocol.service import ClassView, LeaseView, MessageView
 from gpulease.service.hubs.auth import Asker
 from gpulease.service.leases.views import with_detail
 

@@ -26,11 +26,7 @@ from gpulease.policy.model import (
     TimeOuts,
 )
 from gpulease.policy.reservations.seats import time_outs_at
-from gpulease.protocol import (
-    BudgetView,
-    ClassView,
-    LeaseView,
-)
+from gpulease.protocol.service import BudgetView, ClassView, LeaseView
 from gpulease.providers.base import ServerStarted
 from gpulease.service.control_loop.reconcile import Reconciler
 from gpulease.service.hubs.auth import Asker

@@ -17,7 +17,7 @@ from pydantic import BaseModel
 from tornado.web import HTTPError, RequestHandler
 
 from gpulease.errors import GPULeaseError
-from gpulease.protocol import HEADER_PROTOCOL, PROTOCOL_VERSION, is_understood
+from gpulease.protocol.names import HEADER_PROTOCOL, PROTOCOL_VERSION, is_understood
 from gpulease.service.hubs.auth import (
     RESTART_ONCE,
     SCOPE_ADMIN,

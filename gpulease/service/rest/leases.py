@@ -12,8 +12,8 @@ from gpulease.errors import GPULeaseError
 from gpulease.policy.budgets import Remainder
 from gpulease.policy.explanation.catalogue import audited
 from gpulease.policy.model import Lease, LeaseState
-from gpulease.protocol import ClassView, ConnectionView, LeaseView
 from gpulease.protocol.asks import AskBody
+from gpulease.protocol.service import ClassView, ConnectionView, LeaseView
 from gpulease.runs import model, sentences
 from gpulease.runs.model import Run, RunState, run_of
 from gpulease.service.context import Services

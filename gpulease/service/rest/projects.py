@@ -15,7 +15,7 @@ from gpulease.policy.fairness import standing
 from gpulease.policy.model import Snapshot
 from gpulease.policy.projects import Project
 from gpulease.policy.shares import Node
-from gpulease.protocol import MessageView
+from gpulease.protocol.service import MessageView
 from gpulease.service.hubs.auth import SCOPE_ADMIN, SCOPE_RESERVE, Asker
 from gpulease.service.leases import history
 from gpulease.service.leases.commands import not_your_group

@@ -21,8 +21,9 @@ from pydantic import ValidationError
 from gpulease.channel.websocket import REFUSED, ServerEnd
 from gpulease.errors import GPULeaseError
 from gpulease.policy.model import Lease, LeaseState
-from gpulease.protocol import PROTOCOL_VERSION, ToSupervisor, is_understood
+from gpulease.protocol.names import PROTOCOL_VERSION, is_understood
 from gpulease.protocol.reports import NEEDED, FromServer, FromSupervisor, FromWarmPod
+from gpulease.protocol.supervisor import ToSupervisor
 from gpulease.providers.base import SupervisorReport
 from gpulease.service.context import Services
 from gpulease.service.languages import ENGLISH, answer_in, best_of
