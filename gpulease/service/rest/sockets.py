@@ -25,7 +25,6 @@ from gpulease.protocol.names import PROTOCOL_VERSION, is_understood
 from gpulease.protocol.reports import NEEDED, FromServer, FromSupervisor, FromWarmPod
 from gpulease.protocol.supervisor import ToSupervisor
 from gpulease.providers.base import SupervisorReport
-from gpulease.service.context import Services
 from gpulease.service.languages import ENGLISH, answer_in, best_of
 from gpulease.service.leases.events import EventReader
 from gpulease.service.rate_limit import PAGES_MAX, PEERS_MAX, RateLimit
@@ -47,7 +46,7 @@ log = logging.getLogger(__name__)
 HELLO_SECONDS = 30.0
 
 
-class _Socket(ServerEnd):
+class _Socket(Answers, ServerEnd):
     """A channel of the service's."""
 
     whose: tuple[str, ...] = ()  # it is: what is bounded is bounded for all channels of one
@@ -84,8 +83,7 @@ class _Socket(ServerEnd):
     @property
     def bounds(self) -> RateLimit:
         """What one person may take."""
-        services: Services = self.settings["services"]
-        return services.bounds
+        return self.services.bounds
 
     def account(self) -> int | None:
         """Return the user id at the other end, where it is on this machine and counts there.
@@ -93,8 +91,7 @@ class _Socket(ServerEnd):
         It counts for companions that notebook servers start.  Elsewhere nobody looks for it: the
         kernel's table has a line for each connection, and is read whole.
         """
-        services: Services = self.settings["services"]
-        if services.provider.server_started is None:
+        if self.services.provider.server_started is None:
             return None
         stream = getattr(self.ws_connection, "stream", None)
         connection = getattr(stream, "socket", None)
@@ -203,7 +200,7 @@ class EventsSocket(BaseHandler, _Socket):
         self.services.loop.wake()
 
 
-class SupervisorSocket(Answers, _Socket):
+class SupervisorSocket(_Socket):
     """``leases/{id}/supervisor``: the channel of one lease's supervisor."""
 
     hello_seconds = HELLO_SECONDS
@@ -323,7 +320,7 @@ class SupervisorSocket(Answers, _Socket):
             self.services.links.heard(lease.id, said)
 
 
-class WarmSocket(Answers, _Socket):
+class WarmSocket(_Socket):
     """``warm``: the channel of one pod that stands ready, until it is somebody's."""
 
     _pod = ""

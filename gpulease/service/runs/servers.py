@@ -14,13 +14,12 @@ from dataclasses import KW_ONLY, dataclass, replace
 from datetime import datetime
 
 from gpulease.background import keep_polling
-from gpulease.policy.model import Lease
 from gpulease.runs import life, model
 from gpulease.runs.model import Run, RunState, ServerSeen, Terms
 from gpulease.service.control_loop.ledger import Ledger
 from gpulease.service.hubs.api import HubRefusedError, HubUnreachableError
 from gpulease.service.hubs.hubs import Hubs
-from gpulease.store import RunChange, RunEvent
+from gpulease.store import RunChange
 from gpulease.store import runs as stored
 
 log = logging.getLogger(__name__)
@@ -35,37 +34,18 @@ class RunRecords:
         self.clock = clock
         #: Set when there is something to do for whoever follows the runs.
         self.wanted = asyncio.Event()
-        self._ledger = ledger
+        self.ledger = ledger
 
     async def load(self) -> None:
         """Read what is alive."""
-        await self._remember(await self._ledger.read(stored.live))
+        await self._remember(await self.ledger.read(stored.live))
 
     async def find(self, run_id: str) -> Run | None:
         """Return a run, however old."""
         run = self.known.get(run_id)
         if run is None:
-            run = await self._ledger.read(stored.one, run_id)
+            run = await self.ledger.read(stored.one, run_id)
         return run
-
-    async def of_array(self, array: str) -> list[Run]:
-        """Return the runs of one array, however old."""
-        return await self._ledger.read(stored.of_array, array)
-
-    async def page(
-        self, users: Sequence[str] | None, *, offset: int, limit: int
-    ) -> tuple[list[Run], int]:
-        """Return runs of some people, or of all, newest first, and how many there are."""
-        return await self._ledger.read(stored.page, users, offset=offset, limit=limit)
-
-    async def events(self, run_id: str) -> list[RunEvent]:
-        """Return what happened to a run, oldest first."""
-        return await self._ledger.read(stored.events, run_id)
-
-    async def leases(self, run: Run) -> list[Lease]:
-        """Return the leases that a run has had, oldest first."""
-        server = model.server_of(run.id)
-        return await self._ledger.read(stored.leases, run.user, server)
 
     async def save(self, changes: Sequence[RunChange]) -> None:
         """Store changes, all or none; then they are true.
@@ -75,7 +55,7 @@ class RunRecords:
         """
         if not changes:
             return
-        await self._ledger.write(stored.save, changes, self.clock())
+        await self.ledger.write(stored.save, changes, self.clock())
         for change in changes:
             run = change.after
             if change.what:
@@ -89,7 +69,7 @@ class RunRecords:
         self.known |= {run.id: run for run in runs}
         wanted = {each for run in self.known.values() if not _over(run) for each in run.after}
         for each in wanted - self.known.keys():
-            found = await self._ledger.read(stored.one, each)
+            found = await self.ledger.read(stored.one, each)
             if found is not None:
                 self.known[each] = found
         self.known = {
