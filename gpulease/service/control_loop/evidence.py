@@ -180,11 +180,6 @@ class EvidenceCollector:
         known = [size for found in held if found is not None for _, size in (found,)]
         return sum(known) // _PIECE * _PIECE if len(known) == len(held) else None
 
-    def verdict(self, lease_id: str) -> Verdict:
-        """Return the last verdict on a lease."""
-        state = self._states.get(lease_id)
-        return state.evidence.verdict if state else Verdict.UNKNOWN
-
     def _level_of(
         self, lease: Lease, levels: Mapping[str, EvidenceLevel], now: datetime
     ) -> EvidenceLevel:
@@ -383,14 +378,6 @@ class Observer:
         self.minutes = Minutes()
         self.readings = Readings()
         self._unwritten: list[VerdictChange] = []
-
-    def busy_share(self, lease: Lease) -> float | None:
-        """Return the share of its time that a lease was busy, ``None`` when that is not known."""
-        return self.minutes.busy_share(lease.id)
-
-    def memory_used(self, lease: Lease) -> int | None:
-        """Return how much memory a lease holds of its devices, bytes; ``None`` is not known."""
-        return self.watch.memory_used(lease)
 
     async def look(self) -> None:
         """Ask the provider, judge each lease's use, and store what changed.

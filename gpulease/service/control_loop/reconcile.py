@@ -27,7 +27,6 @@ from gpulease.policy.model import (
     Device,
     EndReason,
     LeaseState,
-    PolicyDocument,
     Snapshot,
 )
 from gpulease.providers.base import Provider
@@ -115,11 +114,6 @@ class Reconciler:
     def observed_state(self) -> ObservedState:
         """What the provider showed last."""
         return self.observer.observed_state
-
-    @property
-    def policy(self) -> PolicyDocument:
-        """The policy in force."""
-        return self.policies.current
 
     def wake(self) -> None:
         """Ask for a round soon; many calls make one round."""

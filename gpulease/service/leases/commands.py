@@ -16,7 +16,7 @@ from gpulease.policy.explanation.forecast import what_ends
 from gpulease.policy.model import Evidence, Lease, LeaseState
 from gpulease.policy.reservations.seats import time_outs_at
 from gpulease.protocol.names import PROTOCOL_VERSION
-from gpulease.protocol.service import ConnectionView, DeviceView
+from gpulease.protocol.service import ConnectionView
 from gpulease.service.control_loop.ledger import Ledger
 from gpulease.service.control_loop.policies import Policies
 from gpulease.service.control_loop.reconcile import Reconciler
@@ -144,14 +144,15 @@ class LeaseCommands:
             )
         address, server_key = await self.links.admit(lease, body.client_key, body.kernel_id)
         await self._claim(lease_id)
+        devices = device_views(lease, self.loop.observed_state.by_uuid)
         return {
             "lease_id": lease.id,
             "address": address,
             "server_key": server_key,
             "protocol": PROTOCOL_VERSION,
-            "simulated": any(device["simulated"] for device in self._devices(lease)),
+            "simulated": any(device["simulated"] for device in devices),
             "gpu_class": lease.gpu_class,
-            "devices": self._devices(lease),
+            "devices": devices,
         }
 
     def visible(self, asker: Asker, lease_id: str) -> Lease:
@@ -198,9 +199,6 @@ class LeaseCommands:
             return Change(lease, after, lease.user, "claimed")
 
         await self.batcher.change(decide)
-
-    def _devices(self, lease: Lease) -> list[DeviceView]:
-        return device_views(lease, self.loop.observed_state.by_uuid)
 
 
 def _no_such_lease() -> GPULeaseError:

@@ -170,7 +170,7 @@ class Servers:
         """Report the servers of busy leases as active, as long as policy lets a lease be busy."""
         now = self.loop.clock()
         self._told = {key: at for key, at in self._told.items() if now - at < _ACTIVITY_EVERY}
-        policy, evidence = self.loop.policy, self.loop.observed_state.evidence
+        policy, evidence = self.loop.policies.current, self.loop.observed_state.evidence
         due = set()
         for lease in self.ledger.live():
             since = _busy_since(evidence.get(lease.id))

@@ -185,26 +185,23 @@ class _Made:
     view: LeaseView
 
 
+@dataclass(eq=False)
 class Views:
     """Makes views from the loop's newest snapshot; rebuilds only those of leases that changed.
 
     What a round costs is so in step with what changed, not with what there is.
     """
 
-    def __init__(
-        self,
-        loop: Reconciler,
-        server_started: ServerStarted | None,
-        notebook_of: Callable[[Lease], str] = lambda _: "",
-    ) -> None:
-        self._loop = loop
-        self._server_started = server_started
-        self._notebook_of = notebook_of
+    loop: Reconciler
+    server_started: ServerStarted | None
+    notebook_of: Callable[[Lease], str] = lambda _: ""
+
+    def __post_init__(self) -> None:
         self._made: dict[str, _Made] = {}
 
     def lease(self, lease: Lease) -> LeaseView:
         """Return one lease as everybody sees it; never with its grant."""
-        return self.leases([lease], self._loop.shown())[0]
+        return self.leases([lease], self.loop.shown())[0]
 
     def leases(
         self,
@@ -235,7 +232,7 @@ class Views:
         Nobody changes a view: the same one is given again while nothing of it changed.
         """
         waits = lease.state is LeaseState.QUEUED
-        ahead = self._loop.outlook.forecasts.get(lease.id) if waits else None
+        ahead = self.loop.outlook.forecasts.get(lease.id) if waits else None
         seen = said_of(lease, snapshot.observed)
         known = capacity.known_devices(snapshot)
         made_from = _MadeFrom(
@@ -247,8 +244,8 @@ class Views:
             is_simulated(lease, snapshot),
             time_outs_at(snapshot, lease),
             asides(lease, snapshot),
-            self._notebook_of(lease),
-            self._loop.decider.within_reach.get(lease.id),
+            self.notebook_of(lease),
+            self.loop.decider.within_reach.get(lease.id),
         )
         figures = self._figures(lease, snapshot)
         made = self._made.get(lease.id)
@@ -268,8 +265,8 @@ class Views:
             "ends_by": ending.cause if ending is not None else "",
             "verdict": evidence.verdict.value if evidence else "unknown",
             "utilisation": stepped(evidence.utilisation if evidence else None),
-            "busy_share": stepped(self._loop.observer.busy_share(lease)),
-            "memory_used": self._loop.observer.memory_used(lease),
+            "busy_share": stepped(self.loop.observer.minutes.busy_share(lease.id)),
+            "memory_used": self.loop.observer.watch.memory_used(lease),
             "budget": lease_budget(lease, snapshot),
         }
 
@@ -306,14 +303,14 @@ class Views:
         self, asker: Asker, leases: Sequence[Lease], busy: Mapping[str, float | None] | None = None
     ) -> list[LeaseView]:
         """Return leases as this asker sees them: an admin with the provider's own words."""
-        snapshot = self._loop.shown()
+        snapshot = self.loop.shown()
         views = self.leases(leases, snapshot, busy)
         newer = [newest(each, snapshot.observed) for each in leases]
         return [with_detail(asker, each, view) for each, view in zip(newer, views, strict=True)]
 
     def granted(self, lease: Lease, view: LeaseView) -> LeaseView:
         """Return the view as the lease's own server sees it: with the grant, while there is one."""
-        grant = self._server_started.grant(lease) if self._server_started else None
+        grant = self.server_started.grant(lease) if self.server_started else None
         if grant is None:
             return view
         own = view.copy()
@@ -322,7 +319,7 @@ class Views:
 
     def classes(self, snapshot: Snapshot | None = None) -> list[ClassView]:
         """Return what is on offer and what of it is free now."""
-        return on_offer(snapshot or self._loop.shown(), self._loop.outlook.next_starts)
+        return on_offer(snapshot or self.loop.shown(), self.loop.outlook.next_starts)
 
     def uses(self, snapshot: Snapshot) -> Iterable[tuple[str, str]]:
         """Return each device's pool and use, for the metrics."""

@@ -234,20 +234,12 @@ class ServerList(BaseHandler):
     async def get(self) -> None:
         """List your running servers, without those of background runs."""
         found = await self.services.requests.servers(self.asker.name)
-        self.answer(
-            {
-                "items": [
-                    {
-                        "name": server.name,
-                        "display_name": server.display_name,
-                        "ready": server.ready,
-                        "url": server.url,
-                    }
-                    for server in found.values()
-                    if not run_of(server.name)
-                ]
-            }
-        )
+        items = [
+            {name: getattr(server, name) for name in ServerView.__annotations__}
+            for server in found.values()
+            if not run_of(server.name)
+        ]
+        self.answer({"items": items})
 
 
 class Classes(BaseHandler):
