@@ -47,7 +47,7 @@ class BackgroundTasks:
 
 async def keep_polling(
     look: Callable[[], Awaitable[None]],
-    wanted: asyncio.Event,
+    wanted: asyncio.Event | None = None,
     *,
     every: float | Callable[[], float],
     log: Logger,
@@ -62,14 +62,15 @@ async def keep_polling(
     Args:
         away: raised while what is looked at does not answer; logged by its text alone.
     """
+    wanted = wanted or asyncio.Event()
     while True:
         wanted.clear()
         try:
             await look()
-        except GPULeaseError as error:
-            log.warning("%s: %s", failed, error.sentence)
         except away as error:
             log.warning("%s: %s", failed, error)
+        except GPULeaseError as error:
+            log.warning("%s: %s", failed, error.sentence)
         except Exception:  # a fault of ours: see above
             log.exception("%s", failed)
         with contextlib.suppress(TimeoutError):

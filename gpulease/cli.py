@@ -10,6 +10,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -36,6 +37,61 @@ _EXTRA_OF = {
     "alembic": "service",
     "icalendar": "service",
     "yaml": "service",
+}
+
+
+#: Commands that are modules of their own, with ``add_arguments`` and ``run``: where they are, what
+#: they do in a line, and in full.
+_MODULES = {
+    "demo": (
+        "gpulease.demo.command",
+        "start a whole hub on this machine and try it; --check does the round by itself",
+        "Starts a real JupyterHub with its proxy, the lease service and four people on"
+        " free loopback ports, and prints one address. Ctrl-C ends every process that it started.",
+    ),
+    "simulate": (
+        "gpulease.commands.simulate",
+        "replay a trace, the recorded history or a scenario under one policy or several",
+        "Replays invented or recorded work through the same planner on a virtual "
+        "clock, and reports the GPU time held, used and waited for.",
+    ),
+    "verify": (
+        "gpulease.verify.command",
+        "run a notebook in a plain kernel and with its cells on the GPU, and compare",
+        "Runs a notebook in a plain kernel, and placed in several patterns with a"
+        " companion on this machine. Compares what each cell shows and what each variable is, and"
+        " says for each difference in which cell it is and what to do. Exit status 0 when there is"
+        " none.",
+    ),
+    "strip": (
+        "gpulease.commands.strip",
+        "take gpulease's magics out of notebooks, for graders and for people without it",
+        "Removes %%gpu, %%cpu, %gpu, %load_ext gpulease and @gpu.run, turns"
+        " `with gpu():` into `if True:`, and removes what JupyterLab keeps of GPU cells in the"
+        " file. Names each cell that still needs gpulease; exit status 0 when there is none.",
+    ),
+    "doctor": (
+        "gpulease.commands.doctor",
+        "check an installation on Kubernetes and say how to fix it",
+        "Looks with the lease service's own rights, best in its pod. On one machine"
+        " (--config without a cluster) it checks the hubs and the pages, with the service's"
+        " environment. Changes nothing: pods are only offered to the API server as a dry run."
+        " Exit status 1 when something is wrong.",
+    ),
+    "support-bundle": (
+        "gpulease.commands.support_bundle",
+        "collect what support needs, without secrets",
+        "Writes versions, settings, what doctor finds, health and metrics; best in the"
+        " lease service's pod. Tokens, passwords and keys are removed, and so is every value of 8"
+        " characters or more that is not known to be harmless. No name of a person is asked for.",
+    ),
+    "uninstall": (
+        "gpulease.commands.uninstall",
+        "take everything of gpulease out of a Kubernetes cluster",
+        "Removes everything with gpulease's label in any namespace, running leases "
+        "too, with the rights of a cluster's admin. Run `helm uninstall gpulease` first. The hub,"
+        " its servers and all homes stay. Without --yes it only lists what would be removed.",
+    ),
 }
 
 
@@ -92,7 +148,7 @@ def command_line() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"gpulease {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    _add_demo(commands)
+    _add_module(commands, "demo")
     commands.add_parser(
         "service",
         help="run the lease service",
@@ -104,16 +160,14 @@ def command_line() -> argparse.ArgumentParser:
     _add_agent(commands)
     _add_policy(commands)
     _add_reservations(commands)
-    _add_simulate(commands)
-    _add_verify(commands)
-    _add_strip(commands)
+    for name in ("simulate", "verify", "strip"):
+        _add_module(commands, name)
     _add_db(commands)
     admin.add_parsers(commands)
     usage.add_parsers(commands)
     runs.add_parsers(commands)
-    _add_doctor(commands)
-    _add_support_bundle(commands)
-    _add_uninstall(commands)
+    for name in ("doctor", "support-bundle", "uninstall"):
+        _add_module(commands, name)
     says = "print the version"
     version = commands.add_parser("version", help=says, description=f"{says.capitalize()}.")
     version.set_defaults(run=_version)
@@ -125,15 +179,10 @@ def _version(_arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _add_demo(commands: Commands) -> None:
-    from gpulease.demo import command
-
-    parser = commands.add_parser(
-        "demo",
-        help="start a whole hub on this machine and try it; --check does the round by itself",
-        description="Starts a real JupyterHub with its proxy, the lease service and four people on"
-        " free loopback ports, and prints one address. Ctrl-C ends every process that it started.",
-    )
+def _add_module(commands: Commands, name: str) -> None:
+    module, says, description = _MODULES[name]
+    command = import_module(module)
+    parser = commands.add_parser(name, help=says, description=description)
     command.add_arguments(parser)
     parser.set_defaults(run=command.run)
 
@@ -154,49 +203,6 @@ def _agent(arguments: argparse.Namespace) -> int:
     from gpulease.gpus.agent.command import run
 
     return run(arguments)
-
-
-def _add_doctor(commands: Commands) -> None:
-    from gpulease.commands import doctor
-
-    parser = commands.add_parser(
-        "doctor",
-        help="check an installation on Kubernetes and say how to fix it",
-        description="Looks with the lease service's own rights, best in its pod. On one machine"
-        " (--config without a cluster) it checks the hubs and the pages, with the service's"
-        " environment. Changes nothing: pods are only offered to the API server as a dry run."
-        " Exit status 1 when something is wrong.",
-    )
-    doctor.add_arguments(parser)
-    parser.set_defaults(run=doctor.run)
-
-
-def _add_support_bundle(commands: Commands) -> None:
-    from gpulease.commands import support_bundle
-
-    parser = commands.add_parser(
-        "support-bundle",
-        help="collect what support needs, without secrets",
-        description="Writes versions, settings, what doctor finds, health and metrics; best in the"
-        " lease service's pod. Tokens, passwords and keys are removed, and so is every value of 8"
-        " characters or more that is not known to be harmless. No name of a person is asked for.",
-    )
-    support_bundle.add_arguments(parser)
-    parser.set_defaults(run=support_bundle.run)
-
-
-def _add_uninstall(commands: Commands) -> None:
-    from gpulease.commands import uninstall
-
-    parser = commands.add_parser(
-        "uninstall",
-        help="take everything of gpulease out of a Kubernetes cluster",
-        description="Removes everything with gpulease's label in any namespace, running leases "
-        "too, with the rights of a cluster's admin. Run `helm uninstall gpulease` first. The hub,"
-        " its servers and all homes stay. Without --yes it only lists what would be removed.",
-    )
-    uninstall.add_arguments(parser)
-    parser.set_defaults(run=uninstall.run)
 
 
 def _add_policy(commands: Commands) -> None:
@@ -244,48 +250,6 @@ def _policy_whatif(arguments: argparse.Namespace) -> int:
     from gpulease.commands.simulate import whatif
 
     return whatif(arguments, _read(arguments.file))
-
-
-def _add_verify(commands: Commands) -> None:
-    from gpulease.verify import command
-
-    parser = commands.add_parser(
-        "verify",
-        help="run a notebook in a plain kernel and with its cells on the GPU, and compare",
-        description="Runs a notebook in a plain kernel, and placed in several patterns with a"
-        " companion on this machine. Compares what each cell shows and what each variable is, and"
-        " says for each difference in which cell it is and what to do. Exit status 0 when there is"
-        " none.",
-    )
-    command.add_arguments(parser)
-    parser.set_defaults(run=command.run)
-
-
-def _add_strip(commands: Commands) -> None:
-    from gpulease.commands import strip
-
-    parser = commands.add_parser(
-        "strip",
-        help="take gpulease's magics out of notebooks, for graders and for people without it",
-        description="Removes %%gpu, %%cpu, %gpu, %load_ext gpulease and @gpu.run, turns"
-        " `with gpu():` into `if True:`, and removes what JupyterLab keeps of GPU cells in the"
-        " file. Names each cell that still needs gpulease; exit status 0 when there is none.",
-    )
-    strip.add_arguments(parser)
-    parser.set_defaults(run=strip.run)
-
-
-def _add_simulate(commands: Commands) -> None:
-    from gpulease.commands import simulate
-
-    parser = commands.add_parser(
-        "simulate",
-        help="replay a trace, the recorded history or a scenario under one policy or several",
-        description="Replays invented or recorded work through the same planner on a virtual "
-        "clock, and reports the GPU time held, used and waited for.",
-    )
-    simulate.add_arguments(parser)
-    parser.set_defaults(run=simulate.run)
 
 
 def _policy_check(arguments: argparse.Namespace) -> int:

@@ -6,36 +6,22 @@ token is sent in a header only.
 
 from __future__ import annotations
 
-import asyncio
 import json
-import logging
 import os
 import secrets
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote, urlencode
 
 from tornado.httpclient import AsyncHTTPClient, HTTPClientError, HTTPRequest
-from tornado.websocket import WebSocketClosedError
 
-from gpulease.channel.timing import BackOff
-from gpulease.channel.websocket import connect
 from gpulease.errors import GPULeaseError
-from gpulease.protocol import (
-    HEADER_PROTOCOL,
-    PROTOCOL_VERSION,
-    ClassView,
-    ConnectionView,
-    LeaseView,
-)
+from gpulease.protocol.names import HEADER_PROTOCOL, PROTOCOL_VERSION
+from gpulease.protocol.service import ClassView, ConnectionView, LeaseView
 from gpulease.service_tls import trusted
 
 if TYPE_CHECKING:
     from gpulease.protocol.asks import AskBody
-
-log = logging.getLogger(__name__)
-
-_REFUSED = frozenset({401, 403, 404})
 
 
 class ServiceClient:
@@ -125,7 +111,7 @@ class ServiceClient:
         return cast("ConnectionView", found)
 
     async def classes(self) -> list[ClassView]:
-        """Return what is on offer and what is free."""
+        """Return what is on offer and what of it is free."""
         return cast("list[ClassView]", (await self.call("GET", "classes"))["items"])
 
     async def call(
@@ -158,43 +144,6 @@ class ServiceClient:
         except OSError as error:
             raise _unreachable(type(error).__name__) from None
         return json.loads(response.body) if response.body else None
-
-    async def events(self) -> AsyncIterator[dict[str, Any]]:
-        """Yield a snapshot, then every change; a lost channel is opened again and resumed.
-
-        Raises:
-            GPULeaseError: ``events_refused`` when the service will not have this token.
-        """
-        resume: int | None = None
-        pauses = BackOff()
-        while True:
-            try:
-                async for message in self._channel(resume):
-                    resume = message.get("id", resume)
-                    pauses.worked()
-                    yield message
-            except HTTPClientError as error:
-                if error.code in _REFUSED:
-                    raise GPULeaseError(
-                        "events_refused",
-                        f"The lease service refuses its events to this token ({error.code}).",
-                        next_step="Use a token that may use the lease service.",
-                        status=error.code,
-                    ) from None
-                log.info("the events channel could not be opened: HTTP %s", error.code)
-            except (OSError, WebSocketClosedError) as error:
-                log.info("the events channel is lost: %s", type(error).__name__)
-            await asyncio.sleep(pauses.pause())
-
-    async def _channel(self, resume: int | None) -> AsyncIterator[dict[str, Any]]:
-        query = "" if resume is None else f"?resume={resume}"
-        url = f"ws{self._url.removeprefix('http')}/api/events{query}"
-        connection = await connect(url, self.headers, self._tls)
-        try:
-            while (raw := await connection.read_message()) is not None:
-                yield json.loads(raw)
-        finally:
-            connection.close()
 
 
 def _lease(lease_id: str) -> str:

@@ -1,13 +1,15 @@
 """The labels and annotations that gpulease writes and reads on Kubernetes objects.
 
 Labels select and must be short and plain, so they hold *safe* forms; annotations describe and hold
-the exact text.  The spawner and the lease pod's manifest choose which object gets which.
+the exact text.  The spawner and the lease pod's manifest choose which object gets which.  Here is
+too in which namespace this process's own pod is.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
+from pathlib import Path
 from typing import Final
 
 #: Prefix of every name of ours.
@@ -121,3 +123,14 @@ def lease_pod_name(lease_id: str, attempt: int, rank: int = 0) -> str:
 def lease_selector(instance: str) -> str:
     """Return the label selector of every lease pod of one installation."""
     return f"{NAME}={APP},{COMPONENT}={LEASE_COMPONENT},{INSTANCE}={label_value(instance)}"
+
+
+_OWN_NAMESPACE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+
+
+def own_namespace() -> str:
+    """Return the namespace of the pod that this process runs in, ``default`` outside of one."""
+    try:
+        return _OWN_NAMESPACE.read_text(encoding="ascii").strip() or "default"
+    except OSError:
+        return "default"

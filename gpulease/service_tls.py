@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 from gpulease.errors import GPULeaseError
-from gpulease.protocol import ENV_SERVICE_CA
+from gpulease.protocol.names import ENV_SERVICE_CA
 
 #: Where JupyterHub's ``internal_ssl`` tells a server its authorities: a file of certificates.
 _HUB_AUTHORITIES = "JUPYTERHUB_SSL_CLIENT_CA"

@@ -48,8 +48,8 @@ class Service:
         self.links = SupervisorConnections(self.wake)
         self.provider = world.fresh()
         self.provider._link = self.links
-        self.provider._classes = lambda: self.policies.classes
-        self.provider._starts._classes = lambda: {c.name: c for c in self.policies.classes}
+        self.provider._classes = lambda: self.policies.current.classes
+        self.provider._starts._classes = lambda: {c.name: c for c in self.policies.current.classes}
         self.loop = Reconciler(
             self.ledger,
             self.provider,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import gpulease
-from gpulease.protocol import PROTOCOL_VERSION
+from gpulease.protocol.names import PROTOCOL_VERSION
 
 MAJOR, MINOR, PATCH = (int(part) for part in gpulease.__version__.split("."))
 NEXT_PATCH = f"{MAJOR}.{MINOR}.{PATCH + 1}"

@@ -42,6 +42,7 @@ class _Process:
     names: set[str] = field(default_factory=set)
 
 
+@dataclass(eq=False)
 class UnixServer:
     """The server's side, on an event loop.
 
@@ -53,19 +54,13 @@ class UnixServer:
         ended: called with the name of a client whose process has ended.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        greeting: Callable[[], Iterable[Message]],
-        called: Callable[[str, str, Message], Awaitable[Any]],
-        failed: str,
-        ended: Callable[[str], None] = lambda _: None,
-    ) -> None:
-        self.path = path
-        self._greeting = greeting
-        self._called = called
-        self._failed = failed
-        self._ended = ended
+    path: Path
+    greeting: Callable[[], Iterable[Message]]
+    called: Callable[[str, str, Message], Awaitable[Any]]
+    failed: str
+    ended: Callable[[str], None] = lambda _: None
+
+    def __post_init__(self) -> None:
         self._processes: dict[int, _Process] = {}  # clients', by their number
         self._server: asyncio.Server | None = None
         self._ends: dict[AsynchronousEnd, tuple[str, Lines]] = {}
@@ -117,12 +112,10 @@ class UnixServer:
             name = str((await lines.receive() or {}).get("hello") or "")
             if not name:
                 return
-            end = AsynchronousEnd(
-                lines.send, called=partial(self._called, name), failed=self._failed
-            )
+            end = AsynchronousEnd(lines.send, called=partial(self.called, name), failed=self.failed)
             self._answering = {e for e in self._answering if e in self._ends or e.answering}
             self._answering.add(end)
-            for message in self._greeting():
+            for message in self.greeting():
                 end.push(message)
             self._ends[end] = name, lines
             self._watch_process(name, writer.get_extra_info("socket"))
@@ -154,7 +147,7 @@ class UnixServer:
 
     def _process_ended(self, pid: int) -> None:
         for name in self._forget(pid):
-            self._ended(name)
+            self.ended(name)
 
     def _forget(self, pid: int) -> set[str]:
         process = self._processes.pop(pid)

@@ -43,19 +43,6 @@ def _lost() -> GPULeaseError:
     return GPULeaseError("connection_lost", "The connection is lost.", status=503)
 
 
-def connect(
-    url: str,
-    headers: Mapping[str, str],
-    tls: ssl.SSLContext | None,
-    ping: float = PING_SECONDS,
-) -> Awaitable[WebSocketClientConnection]:
-    """Open one connection; what a proxy or server may take for it is bounded."""
-    request = HTTPRequest(
-        url, headers=dict(headers), connect_timeout=10, request_timeout=20, ssl_options=tls
-    )
-    return websocket_connect(request, ping_interval=ping)
-
-
 class WebsocketClient(AsynchronousEnd):
     """One process's connection; start it with ``run``.
 
@@ -135,7 +122,14 @@ class WebsocketClient(AsynchronousEnd):
             self._connection.close()
 
     async def _connect(self) -> WebSocketClientConnection:
-        connection = await connect(self._url, self._headers(), self._tls, self._ping)
+        request = HTTPRequest(
+            self._url,
+            headers=dict(self._headers()),
+            connect_timeout=10,
+            request_timeout=20,
+            ssl_options=self._tls,
+        )
+        connection = await websocket_connect(request, ping_interval=self._ping)
         self._refused = 0
         greeting = self._greeting()
         if greeting is not None:

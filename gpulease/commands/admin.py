@@ -15,12 +15,12 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from gpulease import protocol
 from gpulease.client import ServiceClient
 from gpulease.commands import database, service_client
 from gpulease.commands.service_client import checked, client_of
 from gpulease.errors import GPULeaseError
-from gpulease.protocol import LeaseView
+from gpulease.protocol import names as protocol
+from gpulease.protocol.service import LeaseView
 from gpulease.terminal import say, table
 
 if TYPE_CHECKING:

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from gpulease import protocol
 from gpulease.client import ServiceClient
 from gpulease.errors import GPULeaseError
 from gpulease.private_files import make_private, require_private
+from gpulease.protocol import names as protocol
 
 
 class Login(NamedTuple):

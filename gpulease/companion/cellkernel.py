@@ -20,7 +20,7 @@ from ipykernel.ipkernel import IPythonKernel
 
 from gpulease.channel.pair import ChildEnd
 from gpulease.companion.loopwork import user_code
-from gpulease.protocol import EXECUTE_METADATA, ReplyMetadata
+from gpulease.protocol.control import EXECUTE_METADATA, ReplyMetadata
 from gpulease.sides.magics import magics_of
 from gpulease.sides.sources import learn
 from gpulease.transfer.api import Away

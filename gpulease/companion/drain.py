@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from gpulease.protocol import Blocker
 from gpulease.protocol.reports import FromSupervisor
+from gpulease.protocol.service import Blocker
 
 #: Of the time a drain has, this part (and no more than this many seconds) is kept for parking.
 _PARK_SHARE = 0.25

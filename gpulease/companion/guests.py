@@ -11,7 +11,7 @@ from gpulease.channel.conversation import Message
 from gpulease.channel.timing import LOST_AFTER, Heartbeat
 from gpulease.companion.jobs import LOOKS_EVERY
 from gpulease.companion.mirrors import Mirrors
-from gpulease.protocol import MirrorView
+from gpulease.protocol.control import MirrorView
 
 if TYPE_CHECKING:  # `gpulease --help` loads no zmq
     from gpulease.channel.curve import Client

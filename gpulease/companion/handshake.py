@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from gpulease.errors import GPULeaseError
-from gpulease.protocol import PROTOCOL_VERSION, is_understood
+from gpulease.protocol.names import PROTOCOL_VERSION, is_understood
 from gpulease.version import __version__
 
 

@@ -36,7 +36,7 @@ from gpulease.companion.home_only import HomeOnly, close_to_strangers
 from gpulease.companion.loopwork import LoopWork
 from gpulease.companion.tree import die_with_parent
 from gpulease.errors import GPULeaseError
-from gpulease.protocol import ENV_LEASE
+from gpulease.protocol.names import ENV_LEASE
 from gpulease.sides.blocks import gpu
 from gpulease.sides.environment import take_mark
 from gpulease.sides.logs import keep_from_cells

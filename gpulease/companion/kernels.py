@@ -33,7 +33,7 @@ from gpulease.companion.ports import Ports
 from gpulease.companion.processes import CompanionProcess
 from gpulease.errors import GPULeaseError
 from gpulease.process_table import descendants, process_table
-from gpulease.protocol import CompanionOpen, CompanionOpened
+from gpulease.protocol.control import CompanionOpen, CompanionOpened
 from gpulease.sides.environment import (
     ENV_COMPANION,
     companion_environment,

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, BinaryIO, Protocol
 from gpulease.companion import jobs, nodes
 from gpulease.companion.mpi import MPI, called
 from gpulease.errors import GPULeaseError
-from gpulease.protocol import ENV_LAUNCH_KEYS, ENV_NODES
+from gpulease.protocol.names import ENV_LAUNCH_KEYS, ENV_NODES
 
 if TYPE_CHECKING:
     from gpulease.companion.far import FarNodes

@@ -16,7 +16,7 @@ from gpulease.errors import GPULeaseError
 from gpulease.mirror import words
 from gpulease.mirror.home import HomeEnd
 from gpulease.mirror.passes import PassReport
-from gpulease.protocol import MirrorView
+from gpulease.protocol.control import MirrorView
 
 
 class LaunchFiles:

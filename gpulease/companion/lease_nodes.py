@@ -15,7 +15,8 @@ from gpulease.channel.keys import KeyPair
 from gpulease.companion.config import SupervisorConfig
 from gpulease.companion.nodes import Node, nodes_of, over_machines, to_text
 from gpulease.private_files import make_private
-from gpulease.protocol import ENV_LAUNCH_KEYS, ENV_NODES, NodeAddress
+from gpulease.protocol.names import ENV_LAUNCH_KEYS, ENV_NODES
+from gpulease.protocol.supervisor import NodeAddress
 
 
 class LeaseNodes:

@@ -24,7 +24,7 @@ from gpulease.companion.jobs import Jobs
 from gpulease.companion.mirrors import Mirrors
 from gpulease.companion.ports import Ports
 from gpulease.errors import GPULeaseError
-from gpulease.protocol import ENV_LEASE, PROTOCOL_VERSION
+from gpulease.protocol.names import ENV_LEASE, PROTOCOL_VERSION
 from gpulease.protocol.reports import FromSupervisor
 from gpulease.service_tls import trusted
 from gpulease.sides.environment import launched_environment

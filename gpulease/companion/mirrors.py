@@ -14,7 +14,7 @@ from gpulease.companion.ports import Ports
 from gpulease.errors import GPULeaseError
 from gpulease.mirror.away import AwayEnd, MirrorRoot
 from gpulease.mirror.rules import MirrorLimits
-from gpulease.protocol import MirrorView
+from gpulease.protocol.control import MirrorView
 
 
 class Mirrors:

@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 
-from gpulease.protocol import NodeAddress
+from gpulease.protocol.supervisor import NodeAddress
 
 
 @dataclass(frozen=True)

@@ -17,10 +17,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from gpulease import protocol
 from gpulease.companion.config import SupervisorConfig
 from gpulease.errors import GPULeaseError
 from gpulease.private_files import process_folder
+from gpulease.protocol import names as protocol
 from gpulease.sides.environment import is_lease_id
 
 #: Exit status by the reason of a refusal; anything else unexpected is 1.

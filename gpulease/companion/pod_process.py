@@ -18,7 +18,7 @@ from gpulease.companion import pod
 from gpulease.companion.ahead import Spawned, spawn
 from gpulease.companion.config import SupervisorConfig
 from gpulease.errors import GPULeaseError
-from gpulease.protocol import ENV_LEASE, ENV_WARM
+from gpulease.protocol.names import ENV_LEASE, ENV_WARM
 from gpulease.sides.environment import marked_environment
 
 log = logging.getLogger("gpulease.companion")

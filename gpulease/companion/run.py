@@ -28,7 +28,7 @@ from gpulease.companion.standalone import removed_at_end, standalone_config, wri
 from gpulease.companion.supervisor import Supervisor
 from gpulease.errors import GPULeaseError
 from gpulease.private_files import process_folder
-from gpulease.protocol import ENV_LEASE
+from gpulease.protocol.names import ENV_LEASE
 from gpulease.sides.environment import take_mark
 
 log = logging.getLogger("gpulease.companion")

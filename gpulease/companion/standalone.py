@@ -20,7 +20,8 @@ import zmq
 
 from gpulease.companion.config import SupervisorConfig
 from gpulease.errors import GPULeaseError
-from gpulease.protocol import PROTOCOL_VERSION, ConnectionView, DeviceView
+from gpulease.protocol.names import PROTOCOL_VERSION
+from gpulease.protocol.service import ConnectionView, DeviceView
 
 if TYPE_CHECKING:
     from gpulease.companion.supervisor import Supervisor

@@ -29,8 +29,10 @@ from gpulease.companion.mirrors import Mirrors
 from gpulease.companion.pod import END_SECONDS
 from gpulease.companion.ports import Ports
 from gpulease.errors import GPULeaseError
-from gpulease.protocol import PROTOCOL_VERSION, CompanionOpen, ToSupervisor
+from gpulease.protocol.control import CompanionOpen
+from gpulease.protocol.names import PROTOCOL_VERSION
 from gpulease.protocol.reports import FromSupervisor
+from gpulease.protocol.supervisor import ToSupervisor
 from gpulease.service_tls import trusted
 from gpulease.sides.versions import environment
 

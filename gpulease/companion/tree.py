@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable
 from contextlib import suppress
 
 from gpulease.process_table import descendants, environment_marks, process_table
-from gpulease.protocol import ENV_LEASE
+from gpulease.protocol.names import ENV_LEASE
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36

@@ -15,11 +15,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from gpulease import protocol
 from gpulease.channel.websocket import WebsocketClient
 from gpulease.companion import pod
 from gpulease.companion.config import SupervisorConfig
 from gpulease.companion.kernels import Companions
+from gpulease.protocol import names as protocol
 from gpulease.service_tls import trusted
 from gpulease.sides.environment import take_mark
 

@@ -10,10 +10,10 @@ from typing import Any
 from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.manager import KernelManager
 
-from gpulease import protocol
 from gpulease.demo.hub import notebook_text
 from gpulease.demo.notebook import code_cells, without_gpu
 from gpulease.errors import GPULeaseError
+from gpulease.protocol import names as protocol
 
 #: Seconds for one cell.
 CELL_MAX = 120.0

@@ -26,7 +26,7 @@ from gpulease import labels
 from gpulease.hub import compat, guard, guard_lines, guard_list
 from gpulease.hub.guard_shape import Rules
 from gpulease.hub.spawner import GPULeaseSpawnerMixin
-from gpulease.hub.user_namespaces import FurnishError, furnish, hub_namespace
+from gpulease.hub.user_namespaces import FurnishError, furnish
 
 
 class Settings:
@@ -136,7 +136,7 @@ class GPULeaseSpawner(GPULeaseSpawnerMixin, KubeSpawner):
 
     @default("gpulease_namespace")
     def _default_gpulease_namespace(self) -> str:
-        return hub_namespace()
+        return labels.own_namespace()
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

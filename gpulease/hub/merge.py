@@ -26,9 +26,7 @@ def conflict(setting: str, what: str) -> GPULeaseError:
 
 def listed(section: Config, name: str) -> list[Any]:
     """Return the items a list setting has so far, finished or not."""
-    if name not in section:
-        return []
-    value = section[name]
+    value = section.get(name)
     if isinstance(value, LazyConfigValue):
         parts = value.to_dict()
         inserted = [item for _, item in parts.get("inserts", [])]
@@ -36,48 +34,23 @@ def listed(section: Config, name: str) -> list[Any]:
     return list(value or [])
 
 
-def set_members(section: Config, name: str) -> set[str]:
-    """Return the members a set setting has so far, finished or not."""
-    if name not in section:
-        return set()
-    value = section[name]
+def updated(section: Config, name: str) -> Any:
+    """Return what a set or dict setting has so far, finished or not."""
+    value = section.get(name)
     if isinstance(value, LazyConfigValue):
-        return set(value.to_dict().get("update", ()))
-    return set(value or ())
+        value = value.to_dict().get("update")
+    return value or {}
 
 
-def mapped(section: Config, name: str) -> dict[str, Any]:
-    """Return the entries a dict setting has so far, finished or not."""
-    if name not in section:
-        return {}
-    value = section[name]
-    if isinstance(value, LazyConfigValue):
-        return dict(value.to_dict().get("update", {}))
-    return dict(value or {})
-
-
-def add_items(section: Config, name: str, items: Sequence[Any]) -> None:
-    """Append to a list setting; a default that the site did not touch is kept too."""
+def add_items(section: Config, name: str, items: Sequence[Any], *, first: bool = False) -> None:
+    """Add to a list setting, at its end or ``first``; a default that stands is kept too."""
     value = section.get(name)
     if value is None:
-        section[name] = LazyConfigValue()
-        value = section[name]
+        value = section[name] = LazyConfigValue()
     if isinstance(value, LazyConfigValue):
-        value.extend(list(items))
+        (value.prepend if first else value.extend)(list(items))
     else:
-        section[name] = [*value, *items]
-
-
-def add_first(section: Config, name: str, items: Sequence[Any]) -> None:
-    """Put before a list setting's items; a default that the site did not touch is kept too."""
-    value = section.get(name)
-    if value is None:
-        section[name] = LazyConfigValue()
-        value = section[name]
-    if isinstance(value, LazyConfigValue):
-        value.prepend(list(items))
-    else:
-        section[name] = [*items, *value]
+        section[name] = [*items, *value] if first else [*value, *items]
 
 
 def add_members(section: Config, name: str, members: Iterable[str]) -> None:
@@ -95,7 +68,7 @@ def add_entries(section: Config, name: str, entries: Mapping[str, Any], *, setti
     Raises:
         GPULeaseError: ``hub_config_conflict`` when the site has another value under one key.
     """
-    present = mapped(section, name)
+    present = updated(section, name)
     for key, entry in entries.items():
         if key in present and present[key] != entry:
             raise conflict(setting, f"another {key!r}")

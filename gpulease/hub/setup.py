@@ -92,7 +92,7 @@ def setup_gpulease(
         service_name=service_name,
         request_groups=request_groups,
         instructors=instructors or {},
-        admins=[*admins, *sorted(merge.set_members(c.Authenticator, "admin_users"))],
+        admins=[*admins, *sorted(merge.updated(c.Authenticator, "admin_users"))],
         admin_groups=admin_groups,
         whole_notebooks=whole_notebooks,
     )
@@ -250,7 +250,7 @@ def _add_card(c: Config, service_name: str) -> None:
         # Ours hides a page of the same name, so the site's is reached through its folder's name.
         base = f"{own.name}/home.html"
         merge.add_items(hub, "template_paths", [str(own.resolve().parent)])
-    merge.add_first(hub, "template_paths", [str(TEMPLATES)])
+    merge.add_items(hub, "template_paths", [str(TEMPLATES)], first=True)
     merge.add_entries(
         hub,
         "template_vars",

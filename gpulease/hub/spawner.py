@@ -15,9 +15,9 @@ from jupyterhub import orm
 from traitlets import Bool, List, Unicode
 from traitlets.config import LoggingConfigurable
 
-from gpulease import protocol
 from gpulease.hub import scopes
 from gpulease.hub.local_ports import OwnPortMixin
+from gpulease.protocol import names as protocol
 
 
 class GPULeaseSpawnerMixin(LoggingConfigurable):

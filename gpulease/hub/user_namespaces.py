@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from gpulease import labels
@@ -20,17 +19,8 @@ Manifest = dict[str, Any]
 
 #: Objects of the hub's namespace that bear these labels are copied into each user's.
 SELECTOR = f"{labels.NAME}={labels.APP},{labels.COMPONENT}={labels.LEASE_COMPONENT}"
-_OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 #: What of an object is the site's; the rest belongs to the one object in its one place.
 _KEPT = ("apiVersion", "kind", "spec", "roleRef", "subjects", "automountServiceAccountToken")
-
-
-def hub_namespace() -> str:
-    """Return the namespace that this hub runs in, ``default`` outside of a cluster."""
-    try:
-        return _OWN_NAMESPACE.read_text(encoding="ascii").strip() or "default"
-    except OSError:
-        return "default"
 
 
 def copy_of(manifest: Manifest) -> Manifest:

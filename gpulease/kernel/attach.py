@@ -21,7 +21,9 @@ from gpulease.kernel.channels import Channels
 from gpulease.kernel.control import ControlClient, Push
 from gpulease.kernel.execution import Executor
 from gpulease.kernel.inbox import Inbox
-from gpulease.protocol import PROTOCOL_VERSION, CompanionOpen, CompanionOpened, ConnectionView
+from gpulease.protocol.control import CompanionOpen, CompanionOpened
+from gpulease.protocol.names import PROTOCOL_VERSION
+from gpulease.protocol.service import ConnectionView
 from gpulease.sides.environment import allowed_environment
 from gpulease.sides.versions import environment
 from gpulease.version import __version__

@@ -23,7 +23,7 @@ from gpulease.kernel.parts import Parts
 from gpulease.kernel.progress import QueueProgress
 from gpulease.kernel.relay import say
 from gpulease.kernel.remote_error import RemoteError
-from gpulease.protocol import EXECUTE_METADATA, ReplyMetadata
+from gpulease.protocol.control import EXECUTE_METADATA, ReplyMetadata
 
 if TYPE_CHECKING:
     from gpulease.transfer.api import SwitchReport

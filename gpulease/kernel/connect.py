@@ -18,7 +18,7 @@ from pathlib import Path
 from gpulease.channel.keys import KeyPair
 from gpulease.errors import GPULeaseError
 from gpulease.private_files import process_folder
-from gpulease.protocol import ConnectionView
+from gpulease.protocol.service import ConnectionView
 from gpulease.sides.environment import allowed_environment
 
 START_SECONDS = 60.0

@@ -11,7 +11,7 @@ from gpulease.channel.iothread import IOThread
 from gpulease.channel.keys import Endpoint, KeyPair
 from gpulease.errors import GPULeaseError
 from gpulease.kernel.inbox import Inbox
-from gpulease.protocol import ConnectionView
+from gpulease.protocol.service import ConnectionView
 
 Push = dict[str, Any]
 

@@ -19,7 +19,7 @@ from gpulease.kernel.control import Push
 from gpulease.kernel.inbox import Inbox
 from gpulease.kernel.notices import Notices
 from gpulease.kernel.phase import Phase
-from gpulease.protocol import Blocker, LeaseView
+from gpulease.protocol.service import Blocker, LeaseView
 from gpulease.transfer.api import DrainReport, Home, Place
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from gpulease.kernel.channels import Channels, Message
 from gpulease.kernel.inbox import Inbox
 from gpulease.kernel.person import typed_by_person
 from gpulease.kernel.relay import Relay
-from gpulease.protocol import EXECUTE_METADATA, CellText, ExecuteMetadata
+from gpulease.protocol.control import EXECUTE_METADATA, CellText, ExecuteMetadata
 
 #: How long an interrupted cell may take to stop before the person is told (seconds).
 INTERRUPT_PATIENCE = 10.0

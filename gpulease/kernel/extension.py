@@ -174,7 +174,7 @@ class Extension:
         """Make the session where a front end or a notebook server will speak to it."""
         import os
 
-        from gpulease.protocol import ENV_BUS
+        from gpulease.protocol.names import ENV_BUS
 
         def opened(comm: Any, message: Any) -> None:
             from gpulease.kernel.front import Front

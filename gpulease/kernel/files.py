@@ -16,7 +16,8 @@ from gpulease.channel.keys import Endpoint
 from gpulease.errors import GPULeaseError
 from gpulease.mirror import words
 from gpulease.mirror.entries import Left
-from gpulease.protocol import Blocker, MirrorView
+from gpulease.protocol.control import MirrorView
+from gpulease.protocol.service import Blocker
 from gpulease.sizes import size_text
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from gpulease.kernel.inbox import Inbox
 from gpulease.kernel.joining import Joining
 from gpulease.kernel.notices import Notices, end_words, last_word
 from gpulease.kernel.phase import Phase
-from gpulease.protocol import ConnectionView, EndView, LeaseView
+from gpulease.protocol.service import ConnectionView, EndView, LeaseView
 from gpulease.sides.versions import check_python, environment
 from gpulease.transfer.api import Home
 

@@ -26,7 +26,7 @@ from gpulease.kernel.status import (
 )
 from gpulease.kernel.tokens import parse_shared
 from gpulease.kernel.wait import no_service
-from gpulease.protocol import LeaseView
+from gpulease.protocol.service import LeaseView
 from gpulease.runs import submission
 from gpulease.sizes import size_text
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gpulease.kernel.cellnote import CellNote
-from gpulease.protocol import EndView
+from gpulease.protocol.service import EndView
 
 #: What a supervisor's last word means, where the service has not said it in a sentence yet.
 _END = {

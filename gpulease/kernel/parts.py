@@ -29,7 +29,7 @@ from gpulease.kernel.relay import Relay, say
 from gpulease.kernel.sources import Sources
 from gpulease.kernel.tokens import parse_shared
 from gpulease.kernel.wait import Waiter
-from gpulease.protocol import ENV_BUS, ENV_CELL_OPTIONS, ENV_SHARED
+from gpulease.protocol.names import ENV_BUS, ENV_CELL_OPTIONS, ENV_SHARED
 from gpulease.sides.state.process_state import ProcessState
 from gpulease.transfer.api import LAST_ERROR, Home, SwitchReport
 

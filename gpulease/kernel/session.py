@@ -24,7 +24,8 @@ from gpulease.kernel.parts import Parts
 from gpulease.kernel.relay import say
 from gpulease.kernel.remote_error import mark_shown, remote_error
 from gpulease.kernel.route import Route, Side
-from gpulease.protocol import ENV_BUS, LeaseView
+from gpulease.protocol.names import ENV_BUS
+from gpulease.protocol.service import LeaseView
 from gpulease.sides.state.process_state import ProcessState
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpulease.protocol import CellText
+from gpulease.protocol.control import CellText
 from gpulease.sides.sources import learn
 
 if TYPE_CHECKING:

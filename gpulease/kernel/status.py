@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 from gpulease.kernel.clock import clock
 from gpulease.kernel.wait import amount
-from gpulease.protocol import ConnectionView, LeaseView
+from gpulease.protocol.service import ConnectionView, LeaseView
 from gpulease.sizes import memory_text, size_text
 from gpulease.transfer.api import Place, VariableStatus
 

@@ -19,7 +19,7 @@ from gpulease.kernel.lease import USABLE, LeaseLink
 from gpulease.kernel.options import CellOptions
 from gpulease.kernel.phase import Phase
 from gpulease.kernel.progress import QueueProgress
-from gpulease.protocol import LeaseView
+from gpulease.protocol.service import LeaseView
 from gpulease.sides.versions import check_python
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import cast
 
-from gpulease.protocol import ClassView, GrantView, LeaseView
 from gpulease.protocol.reports import KernelReport
+from gpulease.protocol.service import ClassView, GrantView, LeaseView
 
 #: States in which a page's lease needs to know its kernel.
 _SERVING = ("active", "warned", "draining")

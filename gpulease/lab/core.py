@@ -22,8 +22,8 @@ from gpulease.companion.parking import Parking
 from gpulease.errors import GPULeaseError
 from gpulease.lab.board import Board
 from gpulease.lab.supervisors import Supervisors
-from gpulease.protocol import MessageView
 from gpulease.protocol.asks import AskBody, Environment
+from gpulease.protocol.service import MessageView
 from gpulease.service_tls import trusted
 
 log = logging.getLogger("gpulease.lab")

@@ -19,7 +19,7 @@ from tornado import web
 
 from gpulease.errors import PROBLEM_TYPE, GPULeaseError
 from gpulease.lab.core import Core
-from gpulease.protocol import ENV_SERVICE_URL
+from gpulease.protocol.names import ENV_SERVICE_URL
 from gpulease.protocol.reports import LANGUAGE_MAX
 
 _BODY_MAX = 64 * 1024
@@ -135,49 +135,22 @@ class LeaseHandler(_Handler):
         self.finish(json.dumps(await self.core.call("", "end", args)))
 
 
-class KeepHandler(_Handler):
-    """POST keeps a warned lease."""
+class ChangeHandler(_Handler):
+    """POST keeps a warned lease, or lets a lease become what was asked for."""
 
     @web.authenticated
-    async def post(self, lease_id: str) -> None:
-        """Keep it."""
-        self.finish(json.dumps(await self.core.call("", "keep", {"lease_id": lease_id})))
-
-
-class UpgradeHandler(_Handler):
-    """POST lets a lease become what was asked for."""
-
-    @web.authenticated
-    async def post(self, lease_id: str) -> None:
+    async def post(self, lease_id: str, change: str) -> None:
         """Change it."""
-        self.finish(json.dumps(await self.core.call("", "upgrade", {"lease_id": lease_id})))
+        self.finish(json.dumps(await self.core.call("", change, {"lease_id": lease_id})))
 
 
-class HistoryHandler(_Handler):
-    """GET: the person's newest leases, with those that ended."""
-
-    @web.authenticated
-    async def get(self) -> None:
-        """Answer as the service does."""
-        self.finish(json.dumps(await self.core.call("", "history", {})))
-
-
-class ReservationsHandler(_Handler):
-    """GET: reservations of the person's groups, the soonest first."""
+class ListHandler(_Handler):
+    """GET: the person's newest leases, with those that ended; projects; groups' reservations."""
 
     @web.authenticated
-    async def get(self) -> None:
+    async def get(self, name: str) -> None:
         """Answer as the service does."""
-        self.finish(json.dumps(await self.core.call("", "reservations", {})))
-
-
-class ProjectsHandler(_Handler):
-    """GET: the person's projects, with what is left of their budgets."""
-
-    @web.authenticated
-    async def get(self) -> None:
-        """Answer as the service does."""
-        self.finish(json.dumps(await self.core.call("", "projects", {})))
+        self.finish(json.dumps(await self.core.call("", name, {})))
 
 
 class RunsHandler(_Handler):
@@ -196,11 +169,8 @@ _LEASE = r"/gpulease/api/leases/([\w-]+)"
 HANDLERS: list[tuple[str, type[_Handler]]] = [
     (r"/gpulease/api/status", StatusHandler),
     (r"/gpulease/api/leases", LeasesHandler),
-    (r"/gpulease/api/history", HistoryHandler),
-    (r"/gpulease/api/projects", ProjectsHandler),
-    (r"/gpulease/api/reservations", ReservationsHandler),
+    (r"/gpulease/api/(history|projects|reservations)", ListHandler),
     (r"/gpulease/api/runs", RunsHandler),
     (_LEASE, LeaseHandler),
-    (rf"{_LEASE}/keep", KeepHandler),
-    (rf"{_LEASE}/upgrade", UpgradeHandler),
+    (rf"{_LEASE}/(keep|upgrade)", ChangeHandler),
 ]

@@ -28,7 +28,7 @@ from gpulease.lab.notebook_run import (
     NotStartedError,
     UnreadableError,
 )
-from gpulease.protocol import ENV_CELL_OPTIONS
+from gpulease.protocol.names import ENV_CELL_OPTIONS
 from gpulease.runs.submission import INDEX
 
 log = logging.getLogger("gpulease.lab")

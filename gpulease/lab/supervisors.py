@@ -19,7 +19,7 @@ from typing import Any
 from gpulease.background import BackgroundTasks
 from gpulease.companion.parking import PARK_EXPIRY, PARK_LIMIT
 from gpulease.companion.tree import end_tree
-from gpulease.protocol import GrantView, LeaseView
+from gpulease.protocol.service import GrantView, LeaseView
 from gpulease.sides.environment import marked_environment
 
 log = logging.getLogger("gpulease.lab")

@@ -15,9 +15,10 @@ from typing import Protocol
 from gpulease.gpus.base import GPUInfo, Sample
 from gpulease.policy.capacity import ReadyPods
 from gpulease.policy.model import Bound, Device, GPUClass, Lease, Observed
-from gpulease.protocol import GrantView, ToSupervisor
 from gpulease.protocol.agents import AgentBatch
 from gpulease.protocol.reports import Activity
+from gpulease.protocol.service import GrantView
+from gpulease.protocol.supervisor import ToSupervisor
 
 
 @dataclass(frozen=True)

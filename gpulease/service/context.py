@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
@@ -221,28 +221,21 @@ def _away(hub: str) -> Text:
     )
 
 
+@dataclass(eq=False)
 class Retention:
     """Looks once a minute, and continues while something is left."""
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        reservations: Reservations,
-        ages: Ages,
-        *,
-        every: float = EVERY,
-        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
-    ) -> None:
-        self._ledger = ledger
-        self._reservations = reservations
-        self._ages = ages
-        self._every = every
-        self._clock = clock
+    ledger: Ledger
+    reservations: Reservations
+    ages: Ages
+    _: KW_ONLY
+    every: float = EVERY
+    clock: Callable[[], datetime] = lambda: datetime.now(UTC)
 
     async def run(self) -> None:
         """Run until cancelled; while the store is away, wait."""
         while True:
-            await asyncio.sleep(self._every)  # a start has more urgent things to do
+            await asyncio.sleep(self.every)  # a start has more urgent things to do
             try:
                 gone = await self.once()
                 if gone:
@@ -259,14 +252,14 @@ class Retention:
         loop, gone = asyncio.get_running_loop(), 0
         while True:
             began = loop.time()
-            batch = await self._batch(self._clock())
+            batch = await self._batch(self.clock())
             if not batch:
                 return gone
             gone += batch
             await asyncio.sleep((loop.time() - began) * (1 / _SHARE - 1))
 
     async def _batch(self, now: datetime) -> int:
-        over = now - timedelta(days=self._ages.reservations)
-        return await self._reservations.forget(over) or await self._ledger.write(
-            retention.sweep, now, self._ages
+        over = now - timedelta(days=self.ages.reservations)
+        return await self.reservations.forget(over) or await self.ledger.write(
+            retention.sweep, now, self.ages
         )

@@ -28,7 +28,7 @@ from tornado.httpclient import AsyncHTTPClient, HTTPClientError
 from gpulease.background import BackgroundTasks
 from gpulease.channel.timing import BackOff
 from gpulease.errors import GPULeaseError
-from gpulease.protocol import MessageView
+from gpulease.protocol.service import MessageView
 from gpulease.service.hubs.auth import Asker
 
 log = logging.getLogger(__name__)
@@ -304,40 +304,12 @@ def checked(url: str, option: str, schemes: Sequence[str]) -> tuple[str, int]:
 MOST = 5
 
 
-@dataclass(frozen=True)
-class Message:
-    """One message; ``group`` is "" for everybody."""
-
-    id: str
-    at: datetime
-    until: datetime
-    by: str
-    group: str
-    text: str
-
-    def view(self) -> MessageView:
-        """Return it as it is told."""
-        return {
-            "id": self.id,
-            "at": self.at.isoformat(timespec="seconds"),
-            "until": self.until.isoformat(timespec="seconds"),
-            "by": self.by,
-            "group": self.group,
-            "text": self.text,
-        }
-
-    def is_for(self, asker: Asker) -> bool:
-        """Whether somebody is shown it: the members, and those who may tell them."""
-        return not self.group or self.group in asker.groups or may_tell(asker, self.group)
-
-
 def may_tell(asker: Asker, group: str) -> bool:
     """Tell whether somebody may write to a group's members; to everybody, admins may."""
-    if not group:
-        return asker.admin
-    return asker.admin or asker.teaches(group)
+    return asker.admin or (bool(group) and asker.teaches(group))
 
 
+@dataclass(eq=False)
 class Messages:
     """The messages that are shown now.
 
@@ -347,40 +319,46 @@ class Messages:
         changed: called when another set of them is shown.
     """
 
-    def __init__(
-        self,
-        clock: Callable[[], datetime],
-        keep: Callable[[str], Awaitable[None]],
-        changed: Callable[[], None],
-    ) -> None:
-        self._clock = clock
-        self._keep = keep
-        self._changed = changed
-        self._shown: list[Message] = []
+    clock: Callable[[], datetime]
+    keep: Callable[[str], Awaitable[None]]
+    changed: Callable[[], None]
+
+    def __post_init__(self) -> None:
+        self._shown: list[MessageView] = []
         self._lock = asyncio.Lock()
 
     def load(self, kept: str) -> None:
         """Show what was shown before; "" is nothing."""
-        self._shown = [_read(each) for each in json.loads(kept or "[]")]
+        self._shown = json.loads(kept or "[]")
 
     def shown_to(self, asker: Asker) -> list[MessageView]:
-        """Return what somebody is shown now, the newest last."""
-        now = self._clock()
-        return [each.view() for each in self._shown if each.until > now and each.is_for(asker)]
+        """Return what somebody is shown now, the newest last: members, and who may tell them."""
+        return [
+            each
+            for each in self._standing()
+            if each["group"] in ("", *asker.groups) or may_tell(asker, each["group"])
+        ]
 
-    async def tell(self, asker: Asker, group: str, text: str, seconds: float) -> Message:
+    async def tell(self, asker: Asker, group: str, text: str, seconds: float) -> MessageView:
         """Show a text to the members of a group for so long.
 
         Raises:
             GPULeaseError: ``may_not_tell`` (403), and those of the store.
         """
         self._allow(asker, group)
-        now = self._clock()
+        now = self.clock()
         until = now + timedelta(seconds=seconds)
-        told = Message(secrets.token_hex(8), now, until, asker.name, group, text.strip())
+        told: MessageView = {
+            "id": secrets.token_hex(8),
+            "at": now.isoformat(timespec="seconds"),
+            "until": until.isoformat(timespec="seconds"),
+            "by": asker.name,
+            "group": group,
+            "text": text.strip(),
+        }
         async with self._lock:
-            kept = [each for each in self._shown if each.until > now]
-            gone = [each for each in kept if each.by == told.by][: 1 - MOST]
+            kept = self._standing()
+            gone = [each for each in kept if each["by"] == asker.name][: 1 - MOST]
             await self._show([*(each for each in kept if each not in gone), told])
         return told
 
@@ -391,16 +369,20 @@ class Messages:
             GPULeaseError: ``may_not_tell`` (403), and those of the store.
         """
         async with self._lock:
-            found = next((each for each in self._shown if each.id == message_id), None)
+            found = next((each for each in self._shown if each["id"] == message_id), None)
             if found is None:
                 return
-            self._allow(asker, found.group)
+            self._allow(asker, found["group"])
             await self._show([each for each in self._shown if each is not found])
 
-    async def _show(self, messages: list[Message]) -> None:
-        await self._keep(json.dumps([each.view() for each in messages]))
+    def _standing(self) -> list[MessageView]:
+        now = self.clock()
+        return [each for each in self._shown if datetime.fromisoformat(each["until"]) > now]
+
+    async def _show(self, messages: list[MessageView]) -> None:
+        await self.keep(json.dumps(messages))
         self._shown = messages
-        self._changed()
+        self.changed()
 
     def _allow(self, asker: Asker, group: str) -> None:
         if not may_tell(asker, group):
@@ -412,8 +394,3 @@ class Messages:
                 numbers={"group": group},
                 status=403,
             )
-
-
-def _read(view: MessageView) -> Message:
-    at, until = (datetime.fromisoformat(view[name]) for name in ("at", "until"))
-    return Message(view["id"], at, until, view["by"], view["group"], view["text"])

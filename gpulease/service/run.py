@@ -10,16 +10,18 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 from jupyterhub.utils import make_ssl_context
 from tornado.netutil import bind_sockets
+from tornado.routing import Router
 
 from gpulease.errors import GPULeaseError
 from gpulease.gpus.base import Probe
 from gpulease.policy.lifecycle import time_outs_of
 from gpulease.policy.model import DevicesBy, Lease, Snapshot
 from gpulease.private_files import require_closed_folder
-from gpulease.protocol import GrantView, LeaseView
+from gpulease.protocol.service import GrantView, LeaseView
 from gpulease.providers.base import Provider
 from gpulease.providers.local import LocalProvider
 from gpulease.service.agents import Agents
@@ -86,8 +88,7 @@ class RunningService:
         self._options = options
         self._probe = probe
         self._tasks: list[asyncio.Task[None]] = []
-        self._server: Listener | None = None
-        self._figures: Listener | None = None
+        self._listeners: list[Listener] = []
         self._fenced: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.port = options.port
         page = f"{options.hub_origin.rstrip('/')}{options.prefix}" if options.hub_origin else ""
@@ -116,9 +117,8 @@ class RunningService:
 
     async def close(self) -> None:
         """End in order: no new requests, no new rounds, then channels, devices, store."""
-        servers = [each for each in (self._server, self._figures) if each is not None]
-        for server in servers:
-            server.stop()
+        for listener in self._listeners:
+            listener.stop()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -128,8 +128,8 @@ class RunningService:
         for reader in services.events.readers:
             reader.sink.close()
         services.links.close()
-        for server in servers:
-            await server.close_all_connections()
+        for listener in self._listeners:
+            await listener.close_all_connections()
         await services.provider.close()
         await close_hub_client()
         services.workers.close()
@@ -249,7 +249,7 @@ class RunningService:
         # As the policy has the devices now.
         await services.loop.recover(await services.provider.devices())
         # The first page or notebook that comes back finds every lease there is.
-        await self._publish(services.loop.snapshot())
+        await services.publish(services.loop.snapshot())
 
     def _start(self) -> None:
         services = self.services
@@ -283,8 +283,8 @@ class RunningService:
             return await self._local(links, policies, secret)
         provider = cluster.provider(
             links,
-            lambda: policies.classes,
-            lambda: policies.images,
+            lambda: policies.current.classes,
+            lambda: policies.current.reservations.images,
             self._wake_if_up,
             metrics,
             elastic=lambda: bool(policies.current.elastic),
@@ -325,38 +325,35 @@ class RunningService:
                 if name in policies.current.by_name
                 else DevicesBy.UUID
             ),
-            card_parts=lambda pool: policies.parts.get(pool, 0),
+            card_parts=lambda pool: policies.current.parts.get(pool, 0),
         )
         await provider.open()
         return provider
 
     def _listen(self, hub_auth: ServiceOAuth, secret: bytes) -> None:
         options = self._options
-        self._server = Listener(
+        self.port = self._listen_at(
             front(self.services, options, hub_auth, secret),
+            options.host,
+            options.port,
             most=options.connections_max,
-            seconds=options.request_seconds,
             body_max=BODY_MAX,
             ssl_options=options.tls,
         )
-        sockets = bind_sockets(options.port, options.host)
-        self.port = sockets[0].getsockname()[1]
-        self._server.add_sockets(sockets)
         log.info("listening on port %d under %s", self.port, options.prefix)
         if options.metrics_at is not None:
-            self._listen_for_prometheus(*options.metrics_at)
+            found = figures(self.services)
+            host, port = options.metrics_at
+            self.metrics_port = self._listen_at(found, host, port, most=_PROMETHEUSES, body_max=0)
+            log.info("answering /metrics on port %d", self.metrics_port)
 
-    def _listen_for_prometheus(self, host: str, port: int) -> None:
-        self._figures = Listener(
-            figures(self.services),
-            most=_PROMETHEUSES,
-            seconds=self._options.request_seconds,
-            body_max=0,
-        )
+    def _listen_at(self, app: Router, host: str, port: int, **bounds: Any) -> int:
+        """Answer requests there; return the port."""
+        listener = Listener(app, seconds=self._options.request_seconds, **bounds)
         sockets = bind_sockets(port, host)
-        self.metrics_port = sockets[0].getsockname()[1]
-        self._figures.add_sockets(sockets)
-        log.info("answering /metrics on port %d", self.metrics_port)
+        listener.add_sockets(sockets)
+        self._listeners.append(listener)
+        return int(sockets[0].getsockname()[1])
 
     def _granted(self, lease: Lease, view: LeaseView) -> LeaseView:
         return self.services.views.granted(lease, view)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from gpulease.errors import GPULeaseError
-from gpulease.protocol import ENV_LEASE
+from gpulease.protocol.names import ENV_LEASE
 
 ALTERNATIVES = (
     "Put the block at the top level of a cell, start the cell with %%gpu, or decorate the function "

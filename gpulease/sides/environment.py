@@ -11,7 +11,7 @@ import os
 import re
 from collections.abc import Mapping
 
-from gpulease.protocol import ENV_BUS, ENV_LEASE
+from gpulease.protocol.names import ENV_BUS, ENV_LEASE
 from gpulease.protocol.variables import is_of_one_process, is_secret
 
 #: Which lease's companion a process belongs to (``companion_mark``): how one companion's stray

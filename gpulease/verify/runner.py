@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gpulease import protocol
 from gpulease.errors import GPULeaseError
+from gpulease.protocol import names as protocol
 from gpulease.verify.notebook import CodeCell
 from gpulease.verify.placements import Placement
 

@@ -19,7 +19,7 @@ import aiohttp
 from gpulease import labels
 from gpulease.channel.timing import BackOff
 from gpulease.companion.supervisor import BATCH_SECONDS, SAMPLE_SECONDS
-from gpulease.protocol import PROTOCOL_VERSION
+from gpulease.protocol.names import PROTOCOL_VERSION
 from testcluster.api import ApiError, Object
 from testcluster.many.kube import Kube
 from tests.service.kit import z85_key

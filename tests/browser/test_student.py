@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gpulease.protocol import LeaseView
+from gpulease.protocol.service import LeaseView
 from tests.browser.student import state_shown, text_of
 from tests.pages.stage import Stage, gpu_class, lease, soon
 

@@ -12,7 +12,7 @@ from gpulease import labels
 from gpulease.errors import GPULeaseError
 from gpulease.policy.model import LeaseState
 from gpulease.policy.pods import PodAsk
-from gpulease.protocol import ENV_LEASE
+from gpulease.protocol.names import ENV_LEASE
 from gpulease.providers.kubernetes.api.client import ConflictError, UnavailableError
 from testcluster.api import Object
 from testcluster.cluster import Cluster

@@ -24,7 +24,8 @@ from tornado.web import Application, RequestHandler
 from tornado.websocket import WebSocketHandler
 
 from gpulease import __version__
-from gpulease.protocol import EXECUTE_METADATA, PROTOCOL_VERSION
+from gpulease.protocol.control import EXECUTE_METADATA
+from gpulease.protocol.names import PROTOCOL_VERSION
 from gpulease.sides.environment import marked_environment
 from tests.helpers import wait_for_async
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psutil
 
-from gpulease import protocol
+from gpulease.protocol import names as protocol
 from tests.companion.parts import TOKEN, Home, LeaseService
 from tests.helpers import wait_for_async
 

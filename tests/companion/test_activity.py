@@ -16,7 +16,7 @@ from gpulease.companion.activity import (
 )
 from gpulease.companion.kernels import Companions
 from gpulease.errors import GPULeaseError
-from gpulease.protocol import PROTOCOL_VERSION
+from gpulease.protocol.names import PROTOCOL_VERSION
 from tests.companion.parts import Cells, closing, leased
 from tests.helpers import wait_for_async
 

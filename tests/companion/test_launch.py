@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpulease.companion.nodes import Node, environments, from_text, nodes_of, to_text
-from gpulease.protocol import ENV_NODES
+from gpulease.protocol.names import ENV_NODES
 from tests.companion.parts import Cells, closing, leased
 from tests.helpers import process_is_gone, wait_for
 

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 import zmq
 
-from gpulease import protocol
 from gpulease.companion import guests as guests_module
 from gpulease.companion import jobs as jobs_module
 from gpulease.companion.guests import Guests
@@ -22,6 +21,7 @@ from gpulease.companion.jobs import Jobs
 from gpulease.companion.mirrors import Mirrors
 from gpulease.companion.ports import Ports
 from gpulease.errors import GPULeaseError
+from gpulease.protocol import names as protocol
 from tests.companion.parts import Cells, Home, LeaseService, closing
 from tests.companion.pods import Pod, admitted
 from tests.companion.test_launch import MEET

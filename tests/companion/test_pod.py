@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpulease import protocol
 from gpulease.companion import pod as pod_process
 from gpulease.companion.alone import WARN_BEFORE, next_step
 from gpulease.companion.ports import Ports
 from gpulease.errors import GPULeaseError
+from gpulease.protocol import names as protocol
 from gpulease.sides.environment import companion_environment
 from tests.companion.parts import Cells, LeaseService, closing
 from tests.companion.pods import Pod, running

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from gpulease import protocol
 from gpulease.process_table import environment_marks
+from gpulease.protocol import names as protocol
 from gpulease.sides.environment import MARK_ROOM
 from tests.companion.parts import Cells, LeaseService, closing
 from tests.companion.pods import Pod, admitted

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from gpulease.policy.model import Device, EndReason, Lease, LeaseState, Observed
-from gpulease.protocol import ToSupervisor
+from gpulease.protocol.supervisor import ToSupervisor
 from gpulease.providers.base import LinkState, Provider
 from tests.helpers import wait_for_async
 

@@ -52,7 +52,7 @@ def test_additions_as_the_application_reads_them(prepare, items, first, entries,
     merge.add_items(last.App, "paths", ["x"])
     merge.add_entries(last.App, "entries", {"x": 2}, setting="entries")
     merge.add_members(last.App, "members", ["x"])
-    merge.add_first(before.App, "paths", ["x"])
+    merge.add_items(before.App, "paths", ["x"], first=True)
 
     app = App(config=last)
     assert app.paths == items
@@ -66,8 +66,8 @@ def test_what_is_there_can_be_read(prepare):
     c = Config()
     prepare(c)
     assert merge.listed(c.App, "paths") == ["site"]
-    assert merge.mapped(c.App, "entries") == {"site": 1}
-    assert merge.set_members(c.App, "members") == {"site"}
+    assert merge.updated(c.App, "entries") == {"site": 1}
+    assert merge.updated(c.App, "members") == {"site"}
 
 
 def test_another_value_under_our_key_is_refused():

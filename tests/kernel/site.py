@@ -10,7 +10,7 @@ from typing import Any
 
 import zmq
 
-from gpulease import protocol
+from gpulease.protocol import names as protocol
 from tests.companion.parts import LeaseService
 from tests.companion.pods import Pod
 from tests.helpers import wait_for

@@ -20,7 +20,7 @@ import tornado.web
 import tornado.websocket
 
 from gpulease.errors import GPULeaseError
-from gpulease.protocol import LeaseView
+from gpulease.protocol.service import LeaseView
 from tests.helpers import wait_for, wait_for_async
 
 SECONDS = 30.0

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gpulease import protocol
+from gpulease.protocol import names as protocol
 from tests.helpers import may_mount, wait_for
 from tests.kernel.parts import Cell
 from tests.kernel.site import Site, connected

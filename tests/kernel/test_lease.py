@@ -13,7 +13,7 @@ import pytest
 from gpulease.companion.tree import marked
 from gpulease.errors import GPULeaseError
 from gpulease.kernel.clock import own_times
-from gpulease.protocol import LeaseView
+from gpulease.protocol.service import LeaseView
 from gpulease.sides.environment import ENV_COMPANION, companion_mark
 from tests.helpers import process_is_gone, wait_for
 from tests.kernel.conftest import Lent

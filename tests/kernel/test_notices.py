@@ -6,7 +6,7 @@ from typing import Any
 
 from gpulease.kernel.cellnote import CellNote
 from gpulease.kernel.notices import Notices, end_words, last_word
-from gpulease.protocol import EndView
+from gpulease.protocol.service import EndView
 
 LATER = "Your variables are here; the next %%gpu cell gets a GPU again."
 SAID = "An admin ended it. They wrote: Maintenance."

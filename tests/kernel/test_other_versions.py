@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import gpulease
-from gpulease.protocol import PROTOCOL_VERSION
+from gpulease.protocol.names import PROTOCOL_VERSION
 from tests.another_version import (
     NEXT_MINOR,
     NEXT_PATCH,

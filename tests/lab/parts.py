@@ -16,7 +16,7 @@ from typing import Any
 from tornado.httpclient import AsyncHTTPClient, HTTPRequest, HTTPResponse
 
 from gpulease.loopback_ports import free_port
-from gpulease.protocol import ENV_BUS, ENV_SERVICE_URL
+from gpulease.protocol.names import ENV_BUS, ENV_SERVICE_URL
 from tests import logs
 from tests.companion.parts import LEASE_ID, SERVER_TOKEN, TOKEN, LeaseService
 from tests.helpers import wait_for_async

@@ -13,7 +13,7 @@ from gpulease.errors import GPULeaseError
 from gpulease.lab import notebook_run
 from gpulease.lab.notebook_run import DeadKernelError, NotebookError, UnreadableError
 from gpulease.lab.run_worker import RunWorker
-from gpulease.protocol import ENV_CELL_OPTIONS
+from gpulease.protocol.names import ENV_CELL_OPTIONS
 from tests.helpers import wait_for_async
 
 pytestmark = pytest.mark.processes

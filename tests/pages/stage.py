@@ -20,7 +20,7 @@ from tornado.websocket import WebSocketHandler
 
 from gpulease.errors import GPULeaseError
 from gpulease.policy.document import form, json_schema
-from gpulease.protocol import ClassView, LeaseView
+from gpulease.protocol.service import ClassView, LeaseView
 from gpulease.service.languages import answer_in, language_of, problem_in
 from gpulease.service.pages import PageReader, Site, handlers
 from gpulease.service.routes import CompressedAssets

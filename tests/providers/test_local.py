@@ -14,7 +14,8 @@ import pytest
 from gpulease.gpus.nvml import NVMLProbe
 from gpulease.gpus.simulated import SimulatedProbe
 from gpulease.policy.model import DevicesBy, EvidenceLevel, Lease, LeaseState
-from gpulease.protocol import ENV_LEASE, GrantView
+from gpulease.protocol.names import ENV_LEASE
+from gpulease.protocol.service import GrantView
 from gpulease.providers.base import LinkState, SupervisorReport
 from gpulease.providers.local import LocalProvider, processes
 from tests.contract.provider import Links, ProviderContract, World, active, ended, lease_on

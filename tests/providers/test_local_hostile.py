@@ -16,7 +16,7 @@ from gpulease.gpus.base import GPUInfo, Sample
 from gpulease.gpus.simulated import SimulatedProbe
 from gpulease.policy.model import Lease
 from gpulease.process_table import process_table
-from gpulease.protocol import ENV_LEASE
+from gpulease.protocol.names import ENV_LEASE
 from gpulease.providers.base import LinkState, SupervisorReport
 from gpulease.providers.local import processes
 from tests.contract.provider import ended

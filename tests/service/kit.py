@@ -31,8 +31,9 @@ from tornado.websocket import (
 )
 
 from gpulease.client import ServiceClient
-from gpulease.protocol import PROTOCOL_VERSION, ConnectionView, LeaseView
+from gpulease.protocol.names import PROTOCOL_VERSION
 from gpulease.protocol.reports import KernelReport
+from gpulease.protocol.service import ConnectionView, LeaseView
 from gpulease.service import workers
 from gpulease.service.reservations import expansion
 from gpulease.service.run import RunningService
@@ -456,7 +457,7 @@ COOKIE = "service-gpulease"
 
 def cookie_of(site: Site, token: str) -> str:
     """Return the cookie that the service sets after OAuth."""
-    server = site.service._server
+    server = site.service._listeners[0]
     assert server is not None
     secret = server.request_callback.settings["cookie_secret"]  # type: ignore[attr-defined]
     return f"{COOKIE}={create_signed_value(secret, COOKIE, token).decode()}"

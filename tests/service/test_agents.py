@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tornado.httpclient import AsyncHTTPClient, HTTPResponse
 
-from gpulease.protocol import PROTOCOL_VERSION
+from gpulease.protocol.names import PROTOCOL_VERSION
 from gpulease.service.agents import Agents
 from gpulease.service.schemas.bodies import AgentPostBody
 from tests.service.kit import Site

@@ -208,7 +208,7 @@ async def test_a_foreign_page_cannot_open_the_events(site: Site, hub: Hub) -> No
 
 
 async def test_a_revoked_token_is_refused_soon(site: Site, hub: Hub) -> None:
-    server = site.service._server
+    server = site.service._listeners[0]
     assert server is not None
     hub_auth = server.request_callback.settings["hub_auth"]  # type: ignore[attr-defined]
     assert hub_auth.cache_max_age == 30

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tornado.httpclient import HTTPRequest
+from tornado.websocket import websocket_connect
 
 from gpulease.client import ServiceClient
 from gpulease.errors import GPULeaseError
-from gpulease.protocol import ENV_SERVICE_CA
+from gpulease.protocol.names import ENV_SERVICE_CA
 from gpulease.service.settings.application import GPULeaseService
 from gpulease.service.settings.reading import listening_tls
 from gpulease.service_tls import trusted
@@ -41,9 +44,12 @@ async def test_calls_and_events_reach_it_with_its_authority_alone(
         async def ask() -> None:
             client = ServiceClient(url, hub.token("stu"))
             assert await client.classes()
-            events = client.events()
-            assert await anext(events)
-            await events.aclose()
+            address = f"wss{url.removeprefix('https')}api/events"
+            tls = trusted(url, os.environ)
+            request = HTTPRequest(address, headers=client.headers, ssl_options=tls)
+            events = await websocket_connect(request)
+            assert await events.read_message()
+            events.close()
 
         def refused() -> Any:
             return pytest.raises(GPULeaseError, match=r"not answer|not reach")

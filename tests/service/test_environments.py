@@ -86,7 +86,7 @@ def stu() -> Asker:
 @pytest.fixture
 def imaged(site: Site, monkeypatch: pytest.MonkeyPatch) -> Site:
     """A site whose class has an image of its own, as on a cluster."""
-    monkeypatch.setattr(site.service.services.environments, "_image", lambda *_: IMAGE)
+    monkeypatch.setattr(site.service.services.environments, "image", lambda *_: IMAGE)
     return site
 
 
@@ -114,7 +114,7 @@ async def test_an_image_is_forgotten_after_a_day_for_its_name_may_mean_another(
     with pytest.raises(GPULeaseError):
         known.check(stu(), None, runs("3.11.7"))
     later = imaged.service.services.loop.clock() + REMEMBERED + timedelta(minutes=1)
-    monkeypatch.setattr(known, "_clock", lambda: later)
+    monkeypatch.setattr(known, "clock", lambda: later)
     assert known.check(stu(), None, runs("3.11.7")) == []
     for peer in (supervisor, server):
         await peer.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,9 +9,6 @@ from typing import Any
 
 import pytest
 
-from gpulease.client import ServiceClient
-from gpulease.errors import GPULeaseError
-from gpulease.loopback_ports import free_port
 from gpulease.policy import reasons
 from gpulease.policy.model import Lease, LeaseState
 from gpulease.service.hubs.auth import Asker
@@ -288,27 +284,6 @@ def test_newer_words_are_told_though_nothing_else_changed(events: Events) -> Non
     assert details == ["tries to pull", "backs off"]
 
 
-async def test_the_clients_events_survive_a_restart_of_the_service(hub: Hub, tmp_path) -> None:
-    port = free_port()
-    token = hub.server_token("stu")
-    messages: list[dict[str, Any]] = []
-    async with kit.running(hub, tmp_path, port=port) as site:
-        follow = asyncio.ensure_future(_follow(site.client(token), messages))
-        await wait_for_async(lambda: messages, 30, "a snapshot")
-        lease_id = (await site.client(token).ask({}))["id"]
-        await wait_for_async(lambda: any(m.get("lease") for m in messages), 30, "the lease")
-    messages.clear()
-    async with kit.running(hub, tmp_path, port=port):
-        # What the first service said last may still have been on its way.
-        again = await wait_for_async(
-            lambda: [m for m in messages if m["type"] == "snapshot"],
-            60,
-            "the channel to come back",
-        )
-    assert [each["id"] for each in again[0]["leases"]] == [lease_id]
-    follow.cancel()
-
-
 async def test_who_comes_back_before_the_first_round_finds_every_lease(
     hub: Hub, tmp_path: Path
 ) -> None:
@@ -321,17 +296,6 @@ async def test_who_comes_back_before_the_first_round_finds_every_lease(
     assert isinstance(page.sink, Sink)
     assert [each["id"] for each in page.sink.told[0]["leases"]] == [lease_id]
     await service.close()
-
-
-async def _follow(client: ServiceClient, messages: list[dict[str, Any]]) -> None:
-    async for message in client.events():
-        messages.append(message)  # noqa: PERF401 (it never ends)
-
-
-async def test_the_clients_events_end_when_the_token_is_refused(site: Site) -> None:
-    with pytest.raises(GPULeaseError) as refused:
-        await _follow(site.client("nobody"), [])
-    assert refused.value.reason == "events_refused"
 
 
 async def test_a_resumed_channel_is_told_only_what_changed(site: Site) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from gpulease.client import ServiceClient
 from gpulease.errors import GPULeaseError
-from gpulease.protocol import LeaseView
+from gpulease.protocol.service import LeaseView
 from tests.helpers import wait_for_async
 from tests.service.kit import Server, Site, Supervisor, active_lease, connect, kernel, z85_key
 

@@ -245,9 +245,11 @@ async def test_a_pinned_file_is_not_taken_while_it_is_written(run, tmp_path: Pat
         await policies.look()
         file.write_text(whole.replace("gpu}}\n", "gpu}, b: {pool: simulated-gpu}}\n"))
         await policies.look()
-        assert [each.name for each in policies.classes] == ["a"], "seen once, it may be growing"
+        assert [each.name for each in policies.current.classes] == ["a"], (
+            "seen once, it may be growing"
+        )
         await policies.look()
-        assert [each.name for each in policies.classes] == ["a", "b"]
+        assert [each.name for each in policies.current.classes] == ["a", "b"]
 
 
 async def test_a_pinned_file_that_is_not_valid_is_read_again_when_it_changed(

@@ -18,7 +18,7 @@ from gpulease.service.control_loop import deciding
 from gpulease.service.supervisors.supervisor_connections import SupervisorConnections
 from gpulease.store import history
 from tests.helpers import wait_for_async
-from tests.service.kit import Site, active_lease
+from tests.service.kit import Server, Site, active_lease
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -149,7 +149,7 @@ async def test_what_changes_while_it_is_worked_out_is_told_as_it_is_then(
 ) -> None:
     services = site.service.services
     whole, looking, go_on = deciding.outlook, threading.Event(), threading.Event()
-    tell, told = services.loop._publish, []
+    tell, told = services.loop.publish, []
 
     def outlook(snapshot: Any) -> Any:
         if snapshot.leases:
@@ -162,7 +162,7 @@ async def test_what_changes_while_it_is_worked_out_is_told_as_it_is_then(
         await tell(snapshot)
 
     monkeypatch.setattr(deciding, "outlook", outlook)
-    monkeypatch.setattr(services.loop, "_publish", publish)
+    monkeypatch.setattr(services.loop, "publish", publish)
     client = site.client(site.hub.server_token("stu"))
     asked = await client.ask({})
     await wait_for_async(looking.is_set, 30, "a round that looks ahead")
@@ -217,42 +217,35 @@ async def test_what_a_start_meets_is_told_while_its_stage_stays(site: Site, monk
         return [replace(each, connected=False, stage="pulling", **words) for each in await whole()]
 
     monkeypatch.setattr(services.provider, "observe", observe)
-    told: list[Any] = []
-    admin_told: list[Any] = []
     token = site.hub.server_token("stu")
     asked = await site.client(token).ask({})
-    follow = [
-        asyncio.ensure_future(_follow(site.client(token), told)),
-        asyncio.ensure_future(_follow(site.client(site.hub.admin_token()), admin_told)),
-    ]
-    await wait_for_async(lambda: told and told[-1]["reason"] == "pulling", 30, "the stage")
+    server, admin = [await Server.join(site, each) for each in (token, site.hub.admin_token())]
+
+    def told(peer: Server = server) -> Any:
+        return peer.view(asked["id"])
+
+    await wait_for_async(lambda: told()["reason"] == "pulling", 30, "the stage")
     rows = services.ledger.store.read(history.transitions, asked["id"])
-    before = told[-1]
+    before = told()
     for said, detail in (("pulled_again", "ErrImagePull: lost"), ("", "Pulling image again")):
         words |= {"said": said, "detail": detail}
         await wait_for_async(
-            lambda said=said: told[-1]["sentence"].endswith(
+            lambda said=said: told()["sentence"].endswith(
                 reasons.PROGRESS[said] or before["sentence"]
             ),
             30,
             "its sentence",
         )
         await wait_for_async(
-            lambda detail=detail: admin_told[-1].get("detail") == detail, 30, "the words"
+            lambda detail=detail: told(admin).get("detail") == detail, 30, "the words"
         )
         found = await site.client(site.hub.admin_token()).lease(asked["id"])
         assert found["detail"] == detail
-    assert told[-1]["version"] == before["version"]
-    assert "detail" not in told[-1]
+    assert told()["version"] == before["version"]
+    assert "detail" not in told()
     assert services.ledger.store.read(history.transitions, asked["id"]) == rows
-    for each in follow:
-        each.cancel()
-
-
-async def _follow(client: Any, told: list[Any]) -> None:
-    async for message in client.events():
-        found = message.get("leases") or [message.get("lease")]
-        told += [each for each in found if each]
+    for each in (server, admin):
+        await each.close()
 
 
 def reconcile_report(**members: Any) -> Any:

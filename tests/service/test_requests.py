@@ -82,7 +82,7 @@ class Class:
     @asynccontextmanager
     async def in_one_moment(self) -> AsyncIterator[None]:
         """Let everybody who asks in this block stand in the line at its end."""
-        line = self.site.service.services.commands._turns._line
+        line = self.site.service.services.commands.batcher._line
         async with self.site.service.services.ledger.lock:
             self._later = later = []
             yield
@@ -196,7 +196,7 @@ async def test_a_change_that_the_store_refuses_is_the_only_one(waiting_students:
 
 
 async def test_what_breaks_in_one_turn_breaks_nobody_elses(students: Class) -> None:
-    turns = students.site.service.services.commands._turns
+    turns = students.site.service.services.commands.batcher
 
     def broken() -> Change:
         raise RuntimeError("a mistake of ours")
@@ -272,7 +272,7 @@ async def test_a_lease_that_is_called_back_leaves_the_others_their_turn(
 @pytest.mark.parametrize("served", [False, True], ids=["waiting", "serving"])
 async def test_who_gives_up_leaves_the_others_their_turn(students: Class, served: bool) -> None:
     services = students.site.service.services
-    turns, ledger = services.commands._turns, services.ledger
+    turns, ledger = services.commands.batcher, services.ledger
     reached, look_up = asyncio.Event(), ledger.begun
 
     async def slow(*given: Any) -> Any:

@@ -511,7 +511,7 @@ async def test_a_lab_whose_class_is_taken_away_is_told_before_and_after(site):
     await site.service.services.policies.save(without, "root", None)
     told = []
     watch = site.service.services.reservation_watch
-    watch._tell = told.append
+    watch.tell = told.append
     await watch.look()
     await watch.look()
     assert [(each.sentence, each.to) for each in told] == [(said, ("prof@example.org",))]

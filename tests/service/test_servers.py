@@ -46,7 +46,7 @@ def site(number: int) -> tuple[Servers, Hub, Any]:
     loop = SimpleNamespace(
         clock=lambda: loop.now,
         now=NOW,
-        policy=default_document([Device("G", "any")]),
+        policies=SimpleNamespace(current=default_document([Device("G", "any")])),
         observed_state=SimpleNamespace(
             evidence={x.id: Evidence(Verdict.BUSY, NOW) for x in leases}
         ),

@@ -419,6 +419,6 @@ async def test_two_hubs_with_one_token_are_refused(run: Start, lab: kit.Hub) -> 
 
 def _applications(home: Site) -> list[Application]:
     """Return what answers at the hubs' paths, the first one's last."""
-    server = home.service._server
+    server = home.service._listeners[0]
     assert server is not None
     return [rule.target for rule in server.request_callback.rules]  # type: ignore[attr-defined]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tornado.httpclient import AsyncHTTPClient
 
-from gpulease.protocol import HEADER_PROTOCOL, PROTOCOL_VERSION
+from gpulease.protocol.names import HEADER_PROTOCOL, PROTOCOL_VERSION
 from tests.another_version import NEXT_MINOR, NEXT_PROTOCOL, copy_of_package
 from tests.service.kit import Server, Site, Supervisor, connect
 

@@ -68,7 +68,10 @@ class Round:
 
         monkeypatch.setattr(module, "explain", explain)
         self.memory = 2 << 30
-        observer = SimpleNamespace(busy_share=lambda _: 0.5, memory_used=lambda _: self.memory)
+        observer = SimpleNamespace(
+            minutes=SimpleNamespace(busy_share=lambda _: 0.5),
+            watch=SimpleNamespace(memory_used=lambda _: self.memory),
+        )
         self.loop: Any = SimpleNamespace(
             observer=observer,
             decider=SimpleNamespace(within_reach={}),
@@ -128,7 +131,7 @@ def test_what_a_view_says_is_what_is_made_from_nothing(monkeypatch) -> None:
     ]
     for world in worlds:
         rounds.loop.outlook = outlook(world)
-        fresh = Views(rounds.loop, rounds.views._server_started)
+        fresh = Views(rounds.loop, rounds.views.server_started)
         leases = list(world.leases)
         assert rounds.views.leases(leases, world) == fresh.leases(leases, replace(world))
 

@@ -8,7 +8,7 @@ import pytest
 from tornado.httpclient import HTTPClientError, HTTPRequest
 from tornado.websocket import WebSocketClientConnection, websocket_connect
 
-from gpulease.protocol import PROTOCOL_VERSION
+from gpulease.protocol.names import PROTOCOL_VERSION
 from gpulease.providers.local.provider import LocalProvider
 from gpulease.service.leases.usage import WarmTime
 from gpulease.service.metrics import Metrics

@@ -207,7 +207,7 @@ class Whole:
 
     async def say(self, lease: Lease, word: str) -> None:
         """Give a lease back, or keep it, by its holder's word."""
-        outs = lifecycle.time_outs_of(self.loop.policy, lease)
+        outs = lifecycle.time_outs_of(self.loop.policies.current, lease)
         act = lifecycle.give_back if word == "returned" else lifecycle.keep
         with suppress(GPULeaseError):
             await self.turns.change(

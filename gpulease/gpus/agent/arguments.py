@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 
 from gpulease.gpus.agent.batches import EVERY, EVERY_HELD
-from gpulease.protocol import ENV_SERVICE_URL, ENV_TOKEN_FILE
+from gpulease.protocol.names import ENV_SERVICE_URL, ENV_TOKEN_FILE
 
 #: The node's name (downward API).
 ENV_NODE = "GPULEASE_NODE"

@@ -17,7 +17,7 @@ from gpulease.errors import GPULeaseError
 from gpulease.gpus.agent.arguments import ENV_NODE
 from gpulease.gpus.agent.posting import Target, checked
 from gpulease.gpus.agent.run import Agent, Options
-from gpulease.protocol import ENV_SERVICE_URL, ENV_TOKEN_FILE
+from gpulease.protocol.names import ENV_SERVICE_URL, ENV_TOKEN_FILE
 
 log = logging.getLogger(__name__)
 

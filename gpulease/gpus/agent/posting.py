@@ -23,8 +23,8 @@ from tornado.httpclient import AsyncHTTPClient, HTTPClientError, HTTPRequest, HT
 from gpulease.channel.timing import BackOff
 from gpulease.errors import GPULeaseError
 from gpulease.gpus.agent.ledger import Backlog
-from gpulease.protocol import PROTOCOL_VERSION
 from gpulease.protocol.agents import BATCHES_MAX
+from gpulease.protocol.names import PROTOCOL_VERSION
 
 log = logging.getLogger(__name__)
 

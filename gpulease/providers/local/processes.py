@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 from gpulease.policy.model import Lease
 from gpulease.process_table import ProcessRow, descendants, environment_marks, row_of
-from gpulease.protocol import ENV_LEASE
+from gpulease.protocol.names import ENV_LEASE
 from gpulease.providers.base import SupervisorReport
 
 log = logging.getLogger(__name__)

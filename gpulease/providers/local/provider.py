@@ -36,8 +36,8 @@ from gpulease.policy.model import (
     Observed,
 )
 from gpulease.process_table import process_table
-from gpulease.protocol import GrantView
 from gpulease.protocol.reports import Activity
+from gpulease.protocol.service import GrantView
 from gpulease.providers.base import LinkState, SupervisorLink, SupervisorReport
 from gpulease.providers.local import processes
 from gpulease.providers.local.processes import HeldLease, Process

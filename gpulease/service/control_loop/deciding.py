@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import KW_ONLY, asdict, dataclass, replace
 from datetime import datetime, timedelta
 from http import HTTPStatus
 from operator import attrgetter
@@ -49,6 +49,7 @@ log = logging.getLogger(__name__)
 PLANNER = "planner"
 
 
+@dataclass(eq=False)
 class Decider:
     """Makes plans and carries them out.
 
@@ -60,32 +61,20 @@ class Decider:
         stale: called where a lease changed while the plan was made.
     """
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        provider: Provider,
-        links: SupervisorConnections,
-        policies: Policies,
-        workqueue: WorkQueue,
-        *,
-        contended: ContendedCapacity,
-        metrics: Metrics,
-        clock: Callable[[], datetime],
-        devices: Callable[[], Mapping[str, Device]],
-        moved: Callable[[Sequence[Change]], None],
-        stale: Callable[[], None],
-    ) -> None:
-        self._ledger = ledger
-        self._provider = provider
-        self._links = links
-        self._policies = policies
-        self._workqueue = workqueue
-        self._contended = contended
-        self._metrics = metrics
-        self._clock = clock
-        self._devices = devices
-        self._moved = moved
-        self._stale = stale
+    ledger: Ledger
+    provider: Provider
+    links: SupervisorConnections
+    policies: Policies
+    workqueue: WorkQueue
+    _: KW_ONLY
+    contended: ContendedCapacity
+    metrics: Metrics
+    clock: Callable[[], datetime]
+    devices: Callable[[], Mapping[str, Device]]
+    moved: Callable[[Sequence[Change]], None]
+    stale: Callable[[], None]
+
+    def __post_init__(self) -> None:
         self._plans = Plans()
         self._one_plan = asyncio.Lock()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=PLANNER)
@@ -109,12 +98,12 @@ class Decider:
         """
         async with self._one_plan:
             snapshot = look()
-            bounds, homes = self._provider.bounds(queue.waiting(snapshot)), self._homes(snapshot)
+            bounds, homes = self.provider.bounds(queue.waiting(snapshot)), self._homes(snapshot)
             snapshot = replace(snapshot, bounds=tuple(bounds), preferred_nodes=homes)
             actions, packed = await asyncio.get_running_loop().run_in_executor(
                 self._thread, self._admitted if only_waiting else self._planned, snapshot
             )
-            async with self._ledger.lock:
+            async with self.ledger.lock:
                 recorded = await self.record(self._changes(snapshot, actions), packed)
             if packed is not None and recorded:
                 self._plans.kept(packed)
@@ -125,7 +114,7 @@ class Decider:
 
     def _homes(self, snapshot: Snapshot) -> dict[str, str]:
         """Return the node of the notebook of each who waits, where one is preferred."""
-        found = ((x.id, self._provider.preferred_node(x)) for x in queue.waiting(snapshot))
+        found = ((x.id, self.provider.preferred_node(x)) for x in queue.waiting(snapshot))
         return {lease_id: node for lease_id, node in found if node}
 
     def _planned(self, snapshot: Snapshot) -> tuple[list[Action], Packed | None]:
@@ -146,10 +135,10 @@ class Decider:
         for action in actions:
             if isinstance(action, Alert):
                 continue
-            lease = self._ledger.leases.get(action.lease_id)
+            lease = self.ledger.leases.get(action.lease_id)
             if lease is None or lease.version != planned[action.lease_id]:
-                self._metrics.refused("stale_plan")
-                self._stale()
+                self.metrics.refused("stale_plan")
+                self.stale()
                 continue
             after = self._applied(lease, action)
             if after is not None:
@@ -158,12 +147,12 @@ class Decider:
 
     def _applied(self, lease: Lease, action: Action) -> Lease | None:
         """Return the lease after an action; one that cannot be applied must not stop the others."""
-        outs = lifecycle.time_outs_of(self._policies.current, lease)
+        outs = lifecycle.time_outs_of(self.policies.current, lease)
         try:
-            after = lifecycle.apply(lease, action, self._clock(), outs)
+            after = lifecycle.apply(lease, action, self.clock(), outs)
         except (GPULeaseError, ValueError):
             log.exception("%s cannot be applied", type(action).__name__, extra={"lease": lease.id})
-            self._metrics.refused("not_applicable")
+            self.metrics.refused("not_applicable")
             return None
         return self._with_left(lease, after)
 
@@ -171,7 +160,7 @@ class Decider:
         """Add what a drain that is over did not copy back; once answered, it is in the record."""
         if before.state is not LeaseState.DRAINING:
             return after
-        blockers, parked = self._links.left_behind(before.id)
+        blockers, parked = self.links.left_behind(before.id)
         return lifecycle.left_behind(after, blockers or before.blockers, parked)
 
     async def record(
@@ -184,7 +173,7 @@ class Decider:
         while changes:
             try:
                 body = packed.body if packed is not None else None
-                await self._ledger.record(changes, self._clock(), body)
+                await self.ledger.record(changes, self.clock(), body)
             except GPULeaseError as error:
                 refused = set(error.numbers.get("leases", ()))
                 if error.status != HTTPStatus.CONFLICT or not refused:
@@ -192,7 +181,7 @@ class Decider:
                 for lease_id in refused:
                     extra = {"lease": lease_id, "reason": error.reason}
                     log.warning("a change was not stored: %s", error.sentence, extra=extra)
-                    self._metrics.refused(error.reason)
+                    self.metrics.refused(error.reason)
                 changes = [change for change in changes if change.after.id not in refused]
             else:
                 self._recorded(changes)
@@ -200,20 +189,20 @@ class Decider:
         return changes
 
     def _recorded(self, changes: Sequence[Change]) -> None:
-        known = self._devices()
+        known = self.devices()
         for change in changes:
             held = change.before.devices if change.before is not None else ()
             pool = next((known[uuid].pool for uuid in held[:1] if uuid in known), "")
-            if self._contended.moved(change, pool, self._clock()):
-                self._metrics.taken(pool)
+            if self.contended.moved(change, pool, self.clock()):
+                self.metrics.taken(pool)
         self.perform(changes)
 
     def perform(self, changes: Sequence[Change]) -> None:
         """Tell the supervisors at once, and let the provider be told by each lease's worker."""
         for change in changes:
-            self._links.agree(change.after)
-            self._workqueue.changed(change)
-        self._moved(changes)
+            self.links.agree(change.after)
+            self.workqueue.changed(change)
+        self.moved(changes)
 
 
 def _within_reach(snapshot: Snapshot) -> Mapping[str, Shape]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from collections import defaultdict, deque
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import NamedTuple
@@ -179,11 +179,6 @@ class EvidenceCollector:
             return None
         known = [size for found in held if found is not None for _, size in (found,)]
         return sum(known) // _PIECE * _PIECE if len(known) == len(held) else None
-
-    def verdict(self, lease_id: str) -> Verdict:
-        """Return the last verdict on a lease."""
-        state = self._states.get(lease_id)
-        return state.evidence.verdict if state else Verdict.UNKNOWN
 
     def _level_of(
         self, lease: Lease, levels: Mapping[str, EvidenceLevel], now: datetime
@@ -362,6 +357,7 @@ class ObservedState:
         return {device.uuid: device for device in self.devices}
 
 
+@dataclass(eq=False)
 class Observer:
     """Looks, judges and takes down.
 
@@ -369,34 +365,19 @@ class Observer:
         clock: the time, UTC.
     """
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        provider: Provider,
-        watch: EvidenceCollector,
-        policies: Policies,
-        *,
-        metrics: Metrics,
-        clock: Callable[[], datetime],
-    ) -> None:
-        self._ledger = ledger
-        self._provider = provider
-        self._watch = watch
-        self._policies = policies
-        self._metrics = metrics
-        self._clock = clock
+    ledger: Ledger
+    provider: Provider
+    watch: EvidenceCollector
+    policies: Policies
+    _: KW_ONLY
+    metrics: Metrics
+    clock: Callable[[], datetime]
+
+    def __post_init__(self) -> None:
         self.observed_state = ObservedState()
         self.minutes = Minutes()
         self.readings = Readings()
         self._unwritten: list[VerdictChange] = []
-
-    def busy_share(self, lease: Lease) -> float | None:
-        """Return the share of its time that a lease was busy, ``None`` when that is not known."""
-        return self.minutes.busy_share(lease.id)
-
-    def memory_used(self, lease: Lease) -> int | None:
-        """Return how much memory a lease holds of its devices, bytes; ``None`` is not known."""
-        return self._watch.memory_used(lease)
 
     async def look(self) -> None:
         """Ask the provider, judge each lease's use, and store what changed.
@@ -405,19 +386,19 @@ class Observer:
         """
         last, known, problem = self.observed_state, True, ""
         try:
-            drained = self._policies.current.drained_nodes
-            devices = tuple(with_drained(await self._provider.devices(), drained))
+            drained = self.policies.current.drained_nodes
+            devices = tuple(with_drained(await self.provider.devices(), drained))
         except OSError as error:
             devices, known, problem = last.devices, False, str(error)
         if devices == last.devices:
             devices = last.devices  # what was worked out of them is true still
-        observed = {seen.lease_id: seen for seen in await self._provider.observe()}
-        now = self._clock()
+        observed = {seen.lease_id: seen for seen in await self.provider.observe()}
+        now = self.clock()
         simulated = {device.uuid for device in devices if device.simulated}
-        live, policy = self._ledger.live(), self._policies.current
-        evidence = dict(self._watch.judge(live, policy, now, simulated))
+        live, policy = self.ledger.live(), self.policies.current
+        evidence = dict(self.watch.judge(live, policy, now, simulated))
         self.observed_state = ObservedState(devices, observed, evidence, known, problem)
-        self.readings.add(live, evidence, self._watch.memory_used, now)
+        self.readings.add(live, evidence, self.watch.memory_used, now)
         await self._note(last.evidence, evidence, now)
 
     async def _note(
@@ -428,18 +409,18 @@ class Observer:
         for lease_id, evidence in after.items():
             known = before.get(lease_id)
             if known is None or known.verdict is not evidence.verdict:
-                self._metrics.judged(evidence.verdict)
+                self.metrics.judged(evidence.verdict)
                 log.info("verdict %s", evidence.verdict.value, extra={"lease": lease_id})
                 changed.append(VerdictChange(lease_id, now, evidence.verdict))
         self.minutes.add(after, now)
-        self.minutes.forget(self._ledger.leases)
+        self.minutes.forget(self.ledger.leases)
         over = self.minutes.due(now)
         # What the store does not take is stored in a later round.
         kept = (*self._unwritten, *changed)
-        self._unwritten = [each for each in kept if each.lease_id in self._ledger.leases]
+        self._unwritten = [each for each in kept if each.lease_id in self.ledger.leases]
         if self._unwritten or over:
             try:
-                await self._ledger.write(writing.add_evidence, self._unwritten, over)
+                await self.ledger.write(writing.add_evidence, self._unwritten, over)
             except GPULeaseError as error:
                 # The plan goes on: what it changes is refused by itself if the store is away.
                 log.warning("evidence could not be stored: %s", error.sentence)

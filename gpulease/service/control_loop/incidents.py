@@ -172,27 +172,21 @@ def note_for(asker: Asker, source: str, target: str, note: str) -> str:
 
 
 def _change(row: AuditRecord) -> ChangeView:
-    return {
-        "at": row.at.isoformat(),
-        "who": row.who,
-        "why": row.why,
-        "sentence": audited(row.why),
-        "user": row.user,
-        "lease": row.lease_id,
-        "gpu_class": row.gpu_class,
-        "source": row.source or "",
-        "target": row.target,
-        "note": row.note,
-    }
+    about = _about(row, audited(row.why))
+    return {**about, "source": row.source or "", "target": row.target}
 
 
 def _view(row: AuditRecord) -> IncidentView:
     sentence, _ = catalogue.ALERTS.get(row.why) or reasons.WAITING[row.why]
+    return _about(row, Text(sentence))
+
+
+def _about(row: AuditRecord, sentence: str) -> IncidentView:
     return {
         "at": row.at.isoformat(),
         "who": row.who,
         "why": row.why,
-        "sentence": Text(sentence),
+        "sentence": sentence,
         "user": row.user,
         "lease": row.lease_id,
         "gpu_class": row.gpu_class,

@@ -11,16 +11,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from gpulease.errors import GPULeaseError
 from gpulease.policy import document
 from gpulease.policy.document import edit
-from gpulease.policy.model import Device, GPUClass, PolicyDocument, TimeOuts
+from gpulease.policy.model import Device, PolicyDocument, TimeOuts
 from gpulease.service.control_loop.ledger import Ledger
 from gpulease.service.schemas.shapes import Finding, PolicyAbout, PolicyView
 from gpulease.service.workers import Workers
@@ -40,24 +40,9 @@ AUTHOR = "gpulease"
 LOOK: Final = 2.0
 
 
-@dataclass(frozen=True)
-class PolicyText:
-    """One version as it was written."""
-
-    version: int
-    text: str
-    author: str
-    at: datetime
-
-    def view(self, *, pinned: bool) -> PolicyView:
-        """Return it as the API shows it."""
-        return {
-            "version": self.version,
-            "text": self.text,
-            "author": self.author,
-            "at": self.at.isoformat(),
-            "pinned": pinned,
-        }
+def about(found: PolicyVersion) -> PolicyAbout:
+    """Return a version of the policy without its text, as the API shows it."""
+    return {"version": found.version, "author": found.who, "at": found.at.isoformat()}
 
 
 class Policies:
@@ -70,6 +55,8 @@ class Policies:
 
     Attributes:
         problem: why what stands in the pinned file is not in force, "" where it is.
+        current: the document in force; one that offers nothing before ``open``.
+        text: the same as it was written.
     """
 
     def __init__(
@@ -82,35 +69,12 @@ class Policies:
         self._refused: str | None = None  # what stands there and is not valid: nothing to try again
         self._looking = asyncio.Lock()
         self.problem = ""
-        self._text: PolicyText | None = None
-        self._document: PolicyDocument | None = None
+        self.current = PolicyDocument(0, pools=(), classes=(), default_class="")
+        self.text: PolicyVersion
 
-    @property
-    def current(self) -> PolicyDocument:
-        """The document in force."""
-        assert self._document is not None, "open() comes first"
-        return self._document
-
-    @property
-    def classes(self) -> tuple[GPUClass, ...]:
-        """The classes on offer; none before ``open``."""
-        return self._document.classes if self._document is not None else ()
-
-    @property
-    def parts(self) -> Mapping[str, int]:
-        """Into how many parts the cards of some pools are divided; none before ``open``."""
-        return self._document.parts if self._document is not None else {}
-
-    @property
-    def images(self) -> tuple[str, ...]:
-        """The images that courses have of their own; none before ``open``."""
-        return self._document.reservations.images if self._document is not None else ()
-
-    @property
-    def text(self) -> PolicyText:
-        """The text in force."""
-        assert self._text is not None, "open() comes first"
-        return self._text
+    def view(self, found: PolicyVersion) -> PolicyView:
+        """Return a version as the API shows it."""
+        return {**about(found), "text": found.text, "pinned": self.pinned}
 
     @property
     def pinned(self) -> bool:
@@ -140,7 +104,7 @@ class Policies:
         found = await self._ledger.call(self._ledger.store.policy)
         if self._pinned is not None:
             if found is not None:
-                self._take(_text_of(found))
+                self._take(found)
                 await self._try_pinned(await self._read_pinned())
             else:
                 await self._put(await self._first_pinned(), self._pinned.name)
@@ -148,7 +112,7 @@ class Policies:
         if found is None:
             await self._put(await asyncio.to_thread(_first, first, devices, time_outs), AUTHOR)
         else:
-            self._take(_text_of(found))
+            self._take(found)
 
     async def watch(self) -> None:
         """Follow the pinned file until cancelled."""
@@ -170,14 +134,7 @@ class Policies:
     def check(self, text: str) -> list[Finding]:
         """Return what is wrong with a text, by line."""
         return [
-            {
-                "line": found.line,
-                "column": found.column,
-                "message": found.message,
-                "sentence": found.message,
-                "next_step": found.next_step,
-                "level": found.level,
-            }
+            cast("Finding", {**asdict(found), "sentence": found.message})
             for found in document.check(text)
         ]
 
@@ -189,7 +146,7 @@ class Policies:
         """
         return document.parse(text, self.text.version + 1)
 
-    async def save(self, text: str, author: str, base_version: int | None) -> PolicyText:
+    async def save(self, text: str, author: str, base_version: int | None) -> PolicyVersion:
         """Put a text into force as a new version; it counts at once.
 
         Raises:
@@ -221,9 +178,9 @@ class Policies:
         before = newest + 1 - offset
         rows = await self._ledger.call(self._ledger.store.policy_versions, before, limit)
         kept = await self._ledger.call(self._ledger.store.policies_kept)
-        return [_about(_text_of(row)) for row in rows], kept
+        return [about(row) for row in rows], kept
 
-    async def version(self, number: int) -> PolicyText:
+    async def version(self, number: int) -> PolicyVersion:
         """Return one version.
 
         Raises:
@@ -239,7 +196,7 @@ class Policies:
                 numbers={"newest": self.text.version},
                 status=404,
             )
-        return _text_of(found)
+        return found
 
     def refuse_bad(self, text: str) -> None:
         """Refuse a text that is not valid.
@@ -315,11 +272,13 @@ class Policies:
         store = self._ledger.store
         now = datetime.now(UTC)
         await self._ledger.call(store.save_policy, text, author, now, expected=expected)
-        self._take(_text_of(await self._ledger.call(store.policy)))
+        saved = await self._ledger.call(store.policy)
+        assert saved is not None, "a version was just saved"
+        self._take(saved)
 
-    def _take(self, found: PolicyText) -> None:
-        self._document = document.parse(found.text, found.version)
-        self._text = found
+    def _take(self, found: PolicyVersion) -> None:
+        self.current = document.parse(found.text, found.version)
+        self.text = found
 
 
 def _first(first: Path | None, devices: Sequence[Device], time_outs: TimeOuts | None) -> str:
@@ -332,15 +291,7 @@ def _unreadable(error: OSError | UnicodeDecodeError) -> str:
     return (error.strerror or str(error)) if isinstance(error, OSError) else "it is not UTF-8 text"
 
 
-def _about(found: PolicyText) -> PolicyAbout:
-    return {"version": found.version, "author": found.author, "at": found.at.isoformat()}
-
-
-def _text_of(found: PolicyVersion | None) -> PolicyText:
-    assert found is not None, "a version was just saved"
-    return PolicyText(found.version, found.text, found.who, found.at)
-
-
+@dataclass(eq=False)
 class WhatIf:
     """Answers one question at a time.
 
@@ -352,19 +303,13 @@ class WhatIf:
         limit: seconds that one answer may take.
     """
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        policies: Policies,
-        devices: Callable[[], tuple[Device, ...]],
-        workers: Workers,
-        limit: float = LIMIT,
-    ) -> None:
-        self._workers = workers
-        self._ledger = ledger
-        self._policies = policies
-        self._devices = devices
-        self._limit = limit
+    ledger: Ledger
+    policies: Policies
+    devices: Callable[[], tuple[Device, ...]]
+    workers: Workers
+    limit: float = LIMIT
+
+    def __post_init__(self) -> None:
         self._one = asyncio.Lock()
 
     async def ask(self, text: str, days: float, now: datetime) -> dict[str, Any]:
@@ -374,12 +319,12 @@ class WhatIf:
             GPULeaseError: ``bad_policy`` (422), ``no_history`` (409), ``whatif_busy`` (429),
                 ``whatif_too_long`` (422).
         """
-        self._policies.refuse_bad(text)
+        self.policies.refuse_bad(text)
         if self._one.locked():
             raise GPULeaseError(
                 "whatif_busy",
                 "Another what-if is running.",
-                next_step=f"Ask again in a minute: one takes {self._limit:g} s at most.",
+                next_step=f"Ask again in a minute: one takes {self.limit:g} s at most.",
                 status=429,
             )
         async with self._one:
@@ -387,9 +332,9 @@ class WhatIf:
 
     async def _answer(self, text: str, days: float, now: datetime) -> dict[str, Any]:
         since = now - timedelta(days=days)
-        past: Past = await self._ledger.read(usage.past, since, now)
-        idle = self._policies.current.time_outs.idle
-        question = await self._workers.thread("", self._question, past, text, since, now)
+        past: Past = await self.ledger.read(usage.past, since, now)
+        idle = self.policies.current.time_outs.idle
+        question = await self.workers.thread("", self._question, past, text, since, now)
         if not question["trace"]["sessions"] or not question["devices"]:
             raise GPULeaseError(
                 "no_history",
@@ -399,26 +344,26 @@ class WhatIf:
                 status=409,
             )
         began = asyncio.get_running_loop().time()
-        replays = await self._workers.process("", _MODULE, question, limit=self._limit)
+        replays = await self.workers.process("", _MODULE, question, limit=self.limit)
         found = whatif.answer(replays)
         if found is None:
             raise GPULeaseError(
                 "whatif_too_long",
-                f"Replaying these {days:g} days takes longer than {self._limit:g} s.",
+                f"Replaying these {days:g} days takes longer than {self.limit:g} s.",
                 next_step="Ask for fewer days.",
-                numbers={"days": days, "limit": self._limit, "requests": question["requests"]},
+                numbers={"days": days, "limit": self.limit, "requests": question["requests"]},
                 status=422,
             )
-        new = document.parse(text, self._policies.text.version + 1)
+        new = document.parse(text, self.policies.text.version + 1)
         return {
             "since": since.isoformat(),
             "until": now.isoformat(),
             "days": days,
-            "policy_version": self._policies.text.version,
+            "policy_version": self.policies.text.version,
             "requests": question["requests"],
             "left_out": question["left_out"],
             "cut": past.cut,
-            "changes": edit.differences(self._policies.current, new),
+            "changes": edit.differences(self.policies.current, new),
             "seconds": round(asyncio.get_running_loop().time() - began, 2),
             "idle": idle,
             "curve": whatif.curve(replays, idle),
@@ -428,9 +373,9 @@ class WhatIf:
     def _question(self, past: Past, text: str, since: datetime, now: datetime) -> dict[str, Any]:
         made = history.recorded(past.leases, past.verdicts, since, now, past.reservations)
         return {
-            whatif.NOW: document.dump(self._policies.current),
+            whatif.NOW: document.dump(self.policies.current),
             whatif.THEN: text,
-            "devices": devices_to_json(self._devices()),
+            "devices": devices_to_json(self.devices()),
             "trace": TRACE.dump_python(made.trace, mode="json"),
             "requests": made.requests,
             "left_out": made.left_out,

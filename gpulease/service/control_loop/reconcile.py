@@ -14,7 +14,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import KW_ONLY, InitVar, dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from gpulease.errors import GPULeaseError
@@ -27,7 +27,6 @@ from gpulease.policy.model import (
     Device,
     EndReason,
     LeaseState,
-    PolicyDocument,
     Snapshot,
 )
 from gpulease.providers.base import Provider
@@ -50,6 +49,7 @@ _PAUSE = 3.0
 _PARENT_GONE = "parent_gone"
 
 
+@dataclass(eq=False)
 class Reconciler:
     """Runs rounds until ``close``.
 
@@ -64,50 +64,45 @@ class Reconciler:
         wait_spread: what that one had found of waits.
     """
 
-    def __init__(
+    ledger: Ledger
+    provider: Provider
+    links: SupervisorConnections
+    watch: InitVar[EvidenceCollector]
+    policies: Policies
+    _: KW_ONLY
+    metrics: Metrics
+    publish: Callable[[Snapshot], Awaitable[None]]
+    tick: float = 1.0
+    clock: Callable[[], datetime] = lambda: datetime.now(UTC)
+    windows: Callable[[datetime], tuple[Window, ...]] = lambda _: ()
+    use: Callable[[datetime], Mapping[tuple[str, str, str], float]] = lambda _: {}
+    spent: Callable[[datetime], Mapping[tuple[str, str], float]] = lambda _: {}
+    away_from: InitVar[datetime | None] = None
+    wait_spread: InitVar[tuple[float, float] | None] = None
+
+    def __post_init__(
         self,
-        ledger: Ledger,
-        provider: Provider,
-        links: SupervisorConnections,
         watch: EvidenceCollector,
-        policies: Policies,
-        *,
-        metrics: Metrics,
-        publish: Callable[[Snapshot], Awaitable[None]],
-        tick: float = 1.0,
-        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
-        windows: Callable[[datetime], tuple[Window, ...]] = lambda _: (),
-        use: Callable[[datetime], Mapping[tuple[str, str, str], float]] = lambda _: {},
-        spent: Callable[[datetime], Mapping[tuple[str, str], float]] = lambda _: {},
-        away_from: datetime | None = None,
-        wait_spread: tuple[float, float] | None = None,
+        away_from: datetime | None,
+        wait_spread: tuple[float, float] | None,
     ) -> None:
-        self._ledger = ledger
-        self._provider = provider
-        self._links = links
-        self._policies = policies
-        self._metrics = metrics
-        self._publish = publish
-        self._tick = tick
-        self.clock = clock
-        self._windows = windows
-        self._use = use
-        self._spent = spent
-        self._away = (away_from, max(away_from, clock())) if away_from is not None else None
+        self._away = (away_from, max(away_from, self.clock())) if away_from is not None else None
         self.alerts: list[Alert] = []
         self.rounds = 0
         #: What the last round let expect.
         self.outlook = Outlook()
         self.problem = ""
-        self.observer = Observer(ledger, provider, watch, policies, metrics=metrics, clock=clock)
-        self.workqueue = WorkQueue(ledger, provider)
-        self._orphans = Orphans(ledger, PLANNER)
+        self.observer = Observer(
+            self.ledger, self.provider, watch, self.policies, metrics=self.metrics, clock=self.clock
+        )
+        self.workqueue = WorkQueue(self.ledger, self.provider)
+        self._orphans = Orphans(self.ledger, PLANNER)
         self._contended = ContendedCapacity()
         self._unseen = Unseen()
         self.decider = Decider(
-            ledger, provider, links, policies, self.workqueue, contended=self._contended,
-            metrics=metrics, clock=clock, devices=lambda: self.observed_state.by_uuid,
-            moved=self._unseen.moved, stale=self.wake,
+            self.ledger, self.provider, self.links, self.policies, self.workqueue,
+            contended=self._contended, metrics=self.metrics, clock=self.clock,
+            devices=lambda: self.observed_state.by_uuid, moved=self._unseen.moved, stale=self.wake,
         )  # fmt: skip
         self._waits = ExpectedWaits(wait_spread)
         self._shown: Snapshot | None = None
@@ -120,11 +115,6 @@ class Reconciler:
         """What the provider showed last."""
         return self.observer.observed_state
 
-    @property
-    def policy(self) -> PolicyDocument:
-        """The policy in force."""
-        return self._policies.current
-
     def wake(self) -> None:
         """Ask for a round soon; many calls make one round."""
         self._wanted.set()
@@ -134,21 +124,21 @@ class Reconciler:
         state, now = self.observed_state, self.clock()
         return Snapshot(
             now=now,
-            policy=self._policies.current,
+            policy=self.policies.current,
             devices=state.devices,
-            leases=self._ledger.all(),
+            leases=self.ledger.all(),
             evidence=state.evidence,
             observed=state.observed,
             capacity_known=state.capacity_known,
-            typical_length=self._ledger.typical_length(),
+            typical_length=self.ledger.typical_length(),
             contended=self._contended.times,
-            windows=self._windows(now),
-            use=self._use(now),
-            spent=self._spent(now),
+            windows=self.windows(now),
+            use=self.use(now),
+            spent=self.spent(now),
             away=self._away,
             wait_spread=self._waits.spread,
-            several_nodes=self._provider.several_nodes,
-            grows=self._provider.grows,
+            several_nodes=self.provider.several_nodes,
+            grows=self.provider.grows,
         )
 
     def shown(self) -> Snapshot:
@@ -156,10 +146,10 @@ class Reconciler:
         known, state, now = self._shown, self.observed_state, self.clock()
         if (
             known is None
-            or known.leases is not self._ledger.all()
+            or known.leases is not self.ledger.all()
             or known.evidence is not state.evidence
-            or known.policy is not self._policies.current
-            or known.windows != self._windows(now)
+            or known.policy is not self.policies.current
+            or known.windows != self.windows(now)
             or not timedelta(0) <= now - known.now < _SHOWN
         ):
             known = self._shown = self.snapshot()
@@ -171,10 +161,10 @@ class Reconciler:
         ``devices`` are what is shown of them until then.
         """
         self.observer.observed_state = replace(self.observed_state, devices=tuple(devices))
-        known = list(self._ledger.leases)
-        self.observer.minutes.begin(await self._ledger.read(history.busy_seconds, known))
-        await Incidents(self._ledger).recall(
-            self._policies.current, self._contended, self._orphans, self._provider, self.clock()
+        known = list(self.ledger.leases)
+        self.observer.minutes.begin(await self.ledger.read(history.busy_seconds, known))
+        await Incidents(self.ledger).recall(
+            self.policies.current, self._contended, self._orphans, self.provider, self.clock()
         )
         self.workqueue.recover()
         await self.workqueue.settled()
@@ -188,8 +178,8 @@ class Reconciler:
     async def _run_rounds(self) -> None:
         while not self._closed:
             took = await self._tried(self.round)
-            self._metrics.planned(took)
-            await asyncio.sleep(min(_PAUSE * took, self._tick))
+            self.metrics.planned(took)
+            await asyncio.sleep(min(_PAUSE * took, self.tick))
             await self._rest()
 
     async def _run_asks(self) -> None:
@@ -198,7 +188,7 @@ class Reconciler:
             self._asked.clear()
             if self.rounds and not self._closed:
                 took = await self._tried(self._decide_asks)
-                await asyncio.sleep(min(took, self._tick))
+                await asyncio.sleep(min(took, self.tick))
 
     async def _tried(self, work: Callable[[], Awaitable[None]]) -> float:
         """Log what fails, which is tried again at the next tick; return the seconds it took.
@@ -230,7 +220,7 @@ class Reconciler:
         await self.observer.look()
         if self.observed_state.capacity_known:
             self._unseen.looked()
-        async with self._ledger.lock:
+        async with self.ledger.lock:
             await self._adopt()
             await self.decider.record(self._parentless())
         await self.decider.decide(self._to_decide)
@@ -241,7 +231,7 @@ class Reconciler:
         snapshot = self.shown()  # a new one where something changed meanwhile
         self._keep_warm(snapshot)
         self._waits.look(snapshot, lambda _: self.outlook.forecasts)
-        await self._publish(snapshot)
+        await self.publish(snapshot)
         self.problem = ""
 
     async def _decide_asks(self) -> None:
@@ -259,7 +249,7 @@ class Reconciler:
         self.outlook = await self.decider.foresee(self._shown)
 
     def _keep_warm(self, snapshot: Snapshot) -> None:
-        pods = self._provider.warm_pods
+        pods = self.provider.warm_pods
         wanted = ready_pods(snapshot) if pods is not None else None
         if pods is not None and wanted is not None:
             pods.keep(wanted, snapshot.devices)
@@ -270,7 +260,7 @@ class Reconciler:
         The caller holds the ledger's lock.
         """
         if changes:
-            await self._ledger.record(changes, self.clock())
+            await self.ledger.record(changes, self.clock())
             self.decider.perform(changes)
             if any(_waits(change) for change in changes):
                 self._asked.set()
@@ -278,7 +268,7 @@ class Reconciler:
                 self.wake()
 
     def _alert(self) -> None:
-        alerts = [*self.decider.plan_alerts, *self._orphans.alerts(), *self._links.alerts()]
+        alerts = [*self.decider.plan_alerts, *self._orphans.alerts(), *self.links.alerts()]
         alerts += self.workqueue.alerts()
         known = {(alert.lease_id, alert.reason) for alert in self.alerts}
         self.alerts = alerts
@@ -300,13 +290,13 @@ class Reconciler:
             Change(
                 lease,
                 lifecycle.left_behind(
-                    lifecycle.server_gone(lease, self.clock()), *self._links.left_behind(lease.id)
+                    lifecycle.server_gone(lease, self.clock()), *self.links.left_behind(lease.id)
                 ),
                 PLANNER,
                 EndReason.SERVER_GONE,
             )
-            for lease in self._ledger.live()
-            if (link := self._links.state(lease.id)) is not None
+            for lease in self.ledger.live()
+            if (link := self.links.state(lease.id)) is not None
             and link.bye == _PARENT_GONE
             and link.attempt == lease.attempt
             and lease.state in lifecycle.HOLDING
@@ -314,13 +304,13 @@ class Reconciler:
 
     def _fail(self, reason: str, sentence: str) -> None:
         self.problem = sentence
-        self._metrics.refused(reason)
+        self.metrics.refused(reason)
         log.error("the loop is degraded: %s", sentence, extra={"reason": reason})
 
     async def _rest(self) -> None:
         with contextlib.suppress(TimeoutError):
             # Not wait_for: before Python 3.12 it swallows a cancellation that meets the event.
-            async with asyncio.timeout(self._tick):
+            async with asyncio.timeout(self.tick):
                 await self._wanted.wait()
         self._wanted.clear()
 

@@ -19,7 +19,7 @@ from urllib.parse import quote
 
 from tornado.httpclient import AsyncHTTPClient, HTTPClientError, HTTPRequest
 
-from gpulease.errors import copied
+from gpulease.errors import GPULeaseError
 from gpulease.service.hubs.auth import CACHE_SECONDS
 
 _PAGE = 200
@@ -37,20 +37,36 @@ _PAGED = "application/jupyterhub-pagination+json"
 _START_SECONDS = 30.0
 
 
-class HubUnreachableError(Exception):
-    """The hub gave no usable answer; nothing may be concluded from that."""
+class HubUnreachableError(GPULeaseError):
+    """The hub gave no usable answer; nothing may be concluded from that.
+
+    ``str`` is what is wrong, for the log; people read that it does not answer.
+    """
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(
+            "hub_unreachable",
+            "The hub does not answer, so the asking server cannot be recognised.",
+            next_step="Running leases continue; try again in a moment.",
+            status=502,
+        )
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return self.problem
+
+    def to_problem(self) -> dict[str, Any]:
+        """Return it as people read it."""
+        return {**super().to_problem(), "detail": f"{self.sentence} {self.next_step}"}
 
 
 class HubRefusedError(HubUnreachableError):
-    """The hub will not do what it was asked for; ``said`` are its own words."""
+    """The hub will not do what it was asked for: its status code, and its own words."""
 
-    def __init__(self, problem: str, status: int, said: str) -> None:
+    def __init__(self, problem: str, code: int, said: str) -> None:
         super().__init__(problem)
-        self.status = status
+        self.code = code
         self.said = said
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return copied, (type(self), self.args, self.__dict__)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 
 from gpulease.errors import GPULeaseError
@@ -14,7 +15,8 @@ from gpulease.policy import admission, lifecycle
 from gpulease.policy.explanation.forecast import what_ends
 from gpulease.policy.model import Evidence, Lease, LeaseState
 from gpulease.policy.reservations.seats import time_outs_at
-from gpulease.protocol import PROTOCOL_VERSION, ConnectionView, DeviceView
+from gpulease.protocol.names import PROTOCOL_VERSION
+from gpulease.protocol.service import ConnectionView
 from gpulease.service.control_loop.ledger import Ledger
 from gpulease.service.control_loop.policies import Policies
 from gpulease.service.control_loop.reconcile import Reconciler
@@ -29,25 +31,17 @@ _LEAVING = frozenset({LeaseState.DRAINING, LeaseState.ENDED})
 _CONNECTABLE = frozenset({LeaseState.ACTIVE, LeaseState.WARNED})
 
 
+@dataclass(eq=False)
 class LeaseCommands:
     """Every change of a lease that a person or their notebook can make."""
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        loop: Reconciler,
-        links: SupervisorConnections,
-        policies: Policies,
-        batcher: RequestBatcher,
-        *,
-        prove: Callable[[Asker], Awaitable[str]],
-    ) -> None:
-        self._ledger = ledger
-        self._loop = loop
-        self._links = links
-        self._policies = policies
-        self._turns = batcher
-        self._prove = prove
+    ledger: Ledger
+    loop: Reconciler
+    links: SupervisorConnections
+    policies: Policies
+    batcher: RequestBatcher
+    _: KW_ONLY
+    prove: Callable[[Asker], Awaitable[str]]
 
     async def end(self, asker: Asker, lease_id: str, note: str, *, force: bool = False) -> Lease:
         """Return, withdraw or (an admin) force the end of a lease.
@@ -58,16 +52,16 @@ class LeaseCommands:
 
         def decide() -> Change:
             lease = self.endable(asker, lease_id)
-            now = self._loop.clock()
-            outs = lifecycle.time_outs_of(self._policies.current, lease)
+            now = self.loop.clock()
+            outs = lifecycle.time_outs_of(self.policies.current, lease)
             if asker.name == lease.user and not (asker.admin and note):
-                cells = _cells(self._loop.observed_state.evidence.get(lease_id))
+                cells = _cells(self.loop.observed_state.evidence.get(lease_id))
                 after = lifecycle.give_back(lease, now, outs, force=force, cells=cells)
                 return Change(lease, after, asker.name, "returned")
             after = lifecycle.force_end(lease, now, outs, note)
             return Change(lease, after, asker.name, "forced")
 
-        return await self._turns.change(decide)
+        return await self.batcher.change(decide)
 
     async def end_group(self, asker: Asker, group: str, note: str) -> list[Lease]:
         """End every lease and request of a group's members but the asker's own; ``note`` is what
@@ -80,18 +74,18 @@ class LeaseCommands:
             raise not_your_group(group)
 
         def forced(lease: Lease) -> Change:
-            now, here = self._loop.clock(), self._ledger.leases.get(lease.id)
+            now, here = self.loop.clock(), self.ledger.leases.get(lease.id)
             if here is None or here.state in _LEAVING:  # it went by itself meanwhile
                 return Change(here or lease, here or lease, asker.name, "forced")
-            outs = lifecycle.time_outs_of(self._policies.current, here)
+            outs = lifecycle.time_outs_of(self.policies.current, here)
             return Change(here, lifecycle.force_end(here, now, outs, note), asker.name, "forced")
 
         theirs = [
             lease
-            for lease in self._ledger.leases.values()
+            for lease in self.ledger.leases.values()
             if group in lease.groups and lease.user != asker.name and lease.state not in _LEAVING
         ]
-        ended = (self._turns.change(partial(forced, lease)) for lease in theirs)
+        ended = (self.batcher.change(partial(forced, lease)) for lease in theirs)
         return list(await asyncio.gather(*ended))
 
     async def keep(self, asker: Asker, lease_id: str) -> Lease:
@@ -103,13 +97,13 @@ class LeaseCommands:
 
         def decide() -> Change:
             lease = self.changeable(asker, lease_id)
-            snapshot = self._loop.snapshot()
+            snapshot = self.loop.snapshot()
             outs, ending = time_outs_at(snapshot, lease), what_ends(snapshot, lease)
             idle = ending.at if ending is not None and ending.cause == "idle_warning" else None
-            after = lifecycle.keep(lease, self._loop.clock(), outs, idle)
+            after = lifecycle.keep(lease, self.loop.clock(), outs, idle)
             return Change(lease, after, asker.name, "kept")
 
-        return await self._turns.change(decide)
+        return await self.batcher.change(decide)
 
     async def upgrade(self, asker: Asker, lease_id: str) -> Lease:
         """Let a lease become what was asked for, or as much of it as is free.
@@ -121,13 +115,13 @@ class LeaseCommands:
 
         def decide() -> Change:
             lease = self.changeable(asker, lease_id)
-            shape = admission.granted(self._loop.snapshot(), lease)
-            outs = lifecycle.time_outs_of(self._policies.current, lease)
-            cells = _cells(self._loop.observed_state.evidence.get(lease_id))
-            after = lifecycle.reshape(lease, shape, self._loop.clock(), outs, cells=cells)
+            shape = admission.granted(self.loop.snapshot(), lease)
+            outs = lifecycle.time_outs_of(self.policies.current, lease)
+            cells = _cells(self.loop.observed_state.evidence.get(lease_id))
+            after = lifecycle.reshape(lease, shape, self.loop.clock(), outs, cells=cells)
             return Change(lease, after, asker.name, "reshaped")
 
-        return await self._turns.change(decide)
+        return await self.batcher.change(decide)
 
     async def connect(self, asker: Asker, lease_id: str, body: ConnectionBody) -> ConnectionView:
         """Admit a home kernel's key and say where the lease's supervisor is.
@@ -136,8 +130,8 @@ class LeaseCommands:
             GPULeaseError: ``no_server``, ``no_such_lease``, ``not_active``,
                 ``companion_unreachable``.
         """
-        server = await self._prove(asker)
-        lease = self._ledger.leases.get(lease_id)
+        server = await self.prove(asker)
+        lease = self.ledger.leases.get(lease_id)
         if lease is None or (lease.user, lease.server) != (asker.name, server):
             raise _no_such_lease()
         if lease.state not in _CONNECTABLE:
@@ -148,16 +142,17 @@ class LeaseCommands:
                 numbers={"state": lease.state.value},
                 status=409,
             )
-        address, server_key = await self._links.admit(lease, body.client_key, body.kernel_id)
+        address, server_key = await self.links.admit(lease, body.client_key, body.kernel_id)
         await self._claim(lease_id)
+        devices = device_views(lease, self.loop.observed_state.by_uuid)
         return {
             "lease_id": lease.id,
             "address": address,
             "server_key": server_key,
             "protocol": PROTOCOL_VERSION,
-            "simulated": any(device["simulated"] for device in self._devices(lease)),
+            "simulated": any(device["simulated"] for device in devices),
             "gpu_class": lease.gpu_class,
-            "devices": self._devices(lease),
+            "devices": devices,
         }
 
     def visible(self, asker: Asker, lease_id: str) -> Lease:
@@ -166,7 +161,7 @@ class LeaseCommands:
         Raises:
             GPULeaseError: ``no_such_lease`` (404).
         """
-        lease = self._ledger.leases.get(lease_id)
+        lease = self.ledger.leases.get(lease_id)
         if lease is None or not asker.may_see(lease.user, lease.groups):
             raise _no_such_lease()
         return lease
@@ -198,15 +193,12 @@ class LeaseCommands:
 
     async def _claim(self, lease_id: str) -> None:
         def decide() -> Change:
-            lease = self._ledger.leases[lease_id]
+            lease = self.ledger.leases[lease_id]
             holds = lease.claimed is None and lease.state in lifecycle.HOLDING
-            after = lifecycle.claim(lease, self._loop.clock()) if holds else lease
+            after = lifecycle.claim(lease, self.loop.clock()) if holds else lease
             return Change(lease, after, lease.user, "claimed")
 
-        await self._turns.change(decide)
-
-    def _devices(self, lease: Lease) -> list[DeviceView]:
-        return device_views(lease, self._loop.observed_state.by_uuid)
+        await self.batcher.change(decide)
 
 
 def _no_such_lease() -> GPULeaseError:

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from gpulease.policy.model import Lease, LeaseState
-from gpulease.protocol import ClassView, LeaseView, MessageView
+from gpulease.protocol.service import ClassView, LeaseView, MessageView
 from gpulease.service.hubs.auth import Asker
 from gpulease.service.leases.views import with_detail
 
@@ -82,6 +82,7 @@ class Shown:
     made: LeaseView
 
 
+@dataclass(eq=False)
 class Events:
     """All readers and the changes of late.
 
@@ -91,15 +92,11 @@ class Events:
         messages: what somebody is shown now.
     """
 
-    def __init__(
-        self,
-        granted: Callable[[Lease, LeaseView], LeaseView],
-        clock: Callable[[], float] = time.monotonic,
-        messages: Callable[[Asker], list[MessageView]] = lambda _: [],
-    ) -> None:
-        self._granted = granted
-        self._messages = messages
-        self._clock = clock
+    granted: Callable[[Lease, LeaseView], LeaseView]
+    clock: Callable[[], float] = time.monotonic
+    messages: Callable[[Asker], list[MessageView]] = lambda _: []
+
+    def __post_init__(self) -> None:
         # Ids of an earlier service are far below: such a resume is answered by a snapshot.
         self._id = time.time_ns() // 1000
         self._first = self._id
@@ -168,7 +165,7 @@ class Events:
 
     def publish(self, lease: Lease, view: LeaseView) -> None:
         """Tell the readers of a lease if its view changed, or the words that admins read."""
-        now = self._clock()
+        now = self.clock()
         known = self._shown.get(lease.id)
         if known is None:
             self._shown[lease.id] = Shown(lease, view, view, now, view)
@@ -192,7 +189,7 @@ class Events:
         """Tell everybody what is free, if that changed; what comes too soon waits for the next."""
         self._classes = classes
         told, at = self._classes_told
-        now = self._clock()
+        now = self.clock()
         if classes != told and now - at >= CLASSES_EVERY:
             self._classes_told = classes, now
             self._changed(_CLASSES)
@@ -241,7 +238,7 @@ class Events:
         return self._said[1]
 
     def _tell_messages(self, reader: EventReader) -> None:
-        shown = self._messages(reader.asker)
+        shown = self.messages(reader.asker)
         reader.sink.send({**_now(), "type": "messages", "messages": shown})
 
     def _told_classes(self) -> dict[str, Any]:
@@ -262,13 +259,13 @@ class Events:
             "id": self._id,
             "leases": leases,
             "classes": self._classes,
-            "messages": self._messages(reader.asker),
+            "messages": self.messages(reader.asker),
         }
 
     def _view(self, reader: EventReader, shown: Shown) -> LeaseView:
         if reader.server is None:
             return with_detail(reader.asker, shown.lease, shown.view)
-        return self._granted(shown.lease, shown.view)
+        return self.granted(shown.lease, shown.view)
 
 
 def _place(reader: EventReader) -> tuple[str, str | None] | None:

@@ -23,7 +23,7 @@ from gpulease.policy.model import Lease, Snapshot, keep
 from gpulease.protocol.asks import AskBody
 from gpulease.service.control_loop.ledger import Ledger, Ticket
 from gpulease.service.control_loop.reconcile import Reconciler
-from gpulease.service.hubs.api import HubServer, HubUnreachableError
+from gpulease.service.hubs.api import HubServer
 from gpulease.service.hubs.auth import Asker, prove_server
 from gpulease.service.hubs.hubs import Hubs
 from gpulease.store import Change, IdempotencyKey
@@ -60,6 +60,7 @@ class _Origin:
     ready: bool
 
 
+@dataclass(eq=False)
 class LeaseRequests:
     """Every ask of a person or their notebook.
 
@@ -70,17 +71,10 @@ class LeaseRequests:
         is_batch: whether a server of a user runs a whole notebook.
     """
 
-    def __init__(
-        self,
-        batcher: RequestBatcher,
-        clock: Callable[[], datetime],
-        hub: Hubs,
-        is_batch: Callable[[str, str], bool] = lambda _user, _server: False,
-    ) -> None:
-        self._turns = batcher
-        self._clock = clock
-        self._hub = hub
-        self._is_batch = is_batch
+    batcher: RequestBatcher
+    clock: Callable[[], datetime]
+    hub: Hubs
+    is_batch: Callable[[str, str], bool] = lambda _user, _server: False
 
     async def ask(self, asker: Asker, body: AskBody, key: str = "") -> tuple[Lease, bool]:
         """Return the lease that answers an ask, and whether it is a new one.
@@ -106,10 +100,10 @@ class LeaseRequests:
             needs=body.get("needs", ""),
             project=body.get("project"),
             server_ready=origin.ready,
-            batch=self._is_batch(origin.user, origin.server),
+            batch=self.is_batch(origin.user, origin.server),
         )
-        idempotency = _key(asker, body, key, self._clock())
-        return await self._turns.ask(Asked(ask, asker.name, idempotency))
+        idempotency = _key(asker, body, key, self.clock())
+        return await self.batcher.ask(Asked(ask, asker.name, idempotency))
 
     async def prove(self, asker: Asker) -> str:
         """Return the asking server's name, proved.
@@ -117,10 +111,7 @@ class LeaseRequests:
         Raises:
             GPULeaseError: ``no_server``, ``hub_unreachable``.
         """
-        try:
-            return await prove_server(asker, self._hub)
-        except HubUnreachableError as error:
-            raise hub_unreachable() from error
+        return await prove_server(asker, self.hub)
 
     async def servers(self, user: str) -> Mapping[str, HubServer]:
         """Return the active servers of a user.
@@ -128,10 +119,7 @@ class LeaseRequests:
         Raises:
             GPULeaseError: ``hub_unreachable`` (502).
         """
-        try:
-            servers = await self._hub.servers(user, fresh=True)
-        except HubUnreachableError as error:
-            raise hub_unreachable() from error
+        servers = await self.hub.servers(user, fresh=True)
         return {name: server for name, server in servers.items() if server.active}
 
     async def _origin(self, asker: Asker, body: AskBody) -> _Origin:
@@ -144,8 +132,8 @@ class LeaseRequests:
             if wanted is not None and wanted != server:
                 raise GPULeaseError("not_yours", "A server may ask for itself only.", status=403)
             return _Origin(user, server, asker.groups, ready=True)
-        groups = asker.groups if user == asker.name else self._hub.sure_groups_of(user)
-        seen = None if wanted is None else self._hub.seen(user).get(wanted)
+        groups = asker.groups if user == asker.name else self.hub.sure_groups_of(user)
+        seen = None if wanted is None else self.hub.seen(user).get(wanted)
         if seen is not None and seen.active and seen.ready:  # a click need not wait for the hub
             return _Origin(user, seen.name, groups, ready=True)
         active = await self.servers(user)
@@ -157,11 +145,7 @@ class LeaseRequests:
 
     async def _check_exists(self, user: str, server: str) -> None:
         """Refuse to queue for what nobody could ever start."""
-        try:
-            known = await self._hub.knows(user, server)
-        except HubUnreachableError as error:
-            raise hub_unreachable() from error
-        if not known:
+        if not await self.hub.knows(user, server):
             raise GPULeaseError(
                 "no_such_server",
                 f"The hub knows no server {server!r} of {user}.",
@@ -194,16 +178,6 @@ def _only(active: Mapping[str, HubServer]) -> str:
         next_step="Choose one of them.",
         numbers={"servers": sorted(active)},
         status=409,
-    )
-
-
-def hub_unreachable() -> GPULeaseError:
-    """Return the refusal of what only the hub can tell."""
-    return GPULeaseError(
-        "hub_unreachable",
-        "The hub does not answer, so the asking server cannot be recognised.",
-        next_step="Running leases continue; try again in a moment.",
-        status=502,
     )
 
 

@@ -15,7 +15,7 @@ import asyncio
 import logging
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from datetime import datetime, timedelta
 
 from gpulease.background import keep_polling
@@ -41,6 +41,7 @@ _START_MAX = timedelta(minutes=15)
 _ACTIVITY_EVERY = timedelta(seconds=60)
 
 
+@dataclass(eq=False)
 class Servers:
     """Watches the servers of live leases.
 
@@ -48,20 +49,14 @@ class Servers:
         every: seconds between two looks at the hub; a closed channel makes one at once.
     """
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        loop: Reconciler,
-        links: SupervisorConnections,
-        hub: Hubs,
-        *,
-        every: float = 10.0,
-    ) -> None:
-        self._ledger = ledger
-        self._loop = loop
-        self._links = links
-        self._hub = hub
-        self._every = every
+    ledger: Ledger
+    loop: Reconciler
+    links: SupervisorConnections
+    hub: Hubs
+    _: KW_ONLY
+    every: float = 10.0
+
+    def __post_init__(self) -> None:
         self._joined: dict[tuple[str, str], int] = {}
         self._kernels: dict[tuple[str, str], set[str]] = {}
         self._reports: dict[tuple[str, str], Sequence[KernelReport]] = {}
@@ -96,11 +91,11 @@ class Servers:
         ended = self._kernels.get(key, set()) - alive
         self._kernels[key] = alive
         if _whose(reports) != _whose(self._reports.get(key, ())):
-            self._loop.wake()  # a lease may have another notebook now
+            self.loop.wake()  # a lease may have another notebook now
         self._reports[key] = reports
-        for lease in self._ledger.live():
+        for lease in self.ledger.live():
             if (lease.user, lease.server) == key:
-                self._links.revoke(lease.id, ended)
+                self.links.revoke(lease.id, ended)
                 self.check_keys(lease)
 
     def notebook_of(self, lease: Lease) -> str:
@@ -116,12 +111,12 @@ class Servers:
         """Withdraw the keys of kernels that ended while nobody looked, as far as they are known."""
         alive = self._kernels.get((lease.user, lease.server))
         if alive is not None:
-            self._links.settle(lease.id, alive)
+            self.links.settle(lease.id, alive)
 
     async def run(self) -> None:
         """Look at the hub until cancelled."""
         await keep_polling(
-            self.look, self._wanted, every=self._every, log=log,
+            self.look, self._wanted, every=self.every, log=log,
             failed="the hub's servers are not watched", away=(HubUnreachableError,),
         )  # fmt: skip
 
@@ -132,27 +127,27 @@ class Servers:
             HubUnreachableError: the hub did not answer.
             GPULeaseError: the store did not take a change.
         """
-        live = self._ledger.live()
+        live = self.ledger.live()
         users = {lease.user for lease in live}
         for lease_id in self._missed.keys() - {lease.id for lease in live}:
             del self._missed[lease_id]
         if not users:
-            await self._hub.look()
+            await self.hub.look()
             return
-        asked_at = self._loop.clock()
-        servers = await self._hub.running(users)
-        async with self._ledger.lock:
+        asked_at = self.loop.clock()
+        servers = await self.hub.running(users)
+        async with self.ledger.lock:
             found = [
                 self._compared(lease, servers[lease.user].get(lease.server))
-                for lease in self._ledger.live()
+                for lease in self.ledger.live()
                 if lease.user in servers and lease.created <= asked_at
             ]
-            await self._loop.change([change for change in found if change is not None])
+            await self.loop.change([change for change in found if change is not None])
         await self._refresh()
 
     def _compared(self, lease: Lease, server: HubServer | None) -> Change | None:
         """Return what a server's state changes of its lease."""
-        now = self._loop.clock()
+        now = self.loop.clock()
         active = server is not None and server.active
         self._missed[lease.id] = 0 if active else self._missed.get(lease.id, 0) + 1
         # A server that still holds its channel lives: one look at a hub that starts may be wrong.
@@ -166,18 +161,18 @@ class Servers:
         elif not lease.server_ready and not active and now - lease.created > _START_MAX:
             after, why = lifecycle.server_gone(lease, now), "server_gone"
         else:
-            groups = self._hub.groups_of(lease.user)
+            groups = self.hub.groups_of(lease.user)
             after = lease if groups is None else lifecycle.regroup(lease, groups)
             why = "groups_changed"
         return Change(lease, after, "hub", why) if after != lease else None
 
     async def _refresh(self) -> None:
         """Report the servers of busy leases as active, as long as policy lets a lease be busy."""
-        now = self._loop.clock()
+        now = self.loop.clock()
         self._told = {key: at for key, at in self._told.items() if now - at < _ACTIVITY_EVERY}
-        policy, evidence = self._loop.policy, self._loop.observed_state.evidence
+        policy, evidence = self.loop.policies.current, self.loop.observed_state.evidence
         due = set()
-        for lease in self._ledger.live():
+        for lease in self.ledger.live():
             since = _busy_since(evidence.get(lease.id))
             cap = lifecycle.time_outs_of(policy, lease).busy_max
             if since is None or not _within(since, now, cap) or lease.state is LeaseState.QUEUED:
@@ -193,7 +188,7 @@ class Servers:
 
     async def _tell(self, key: tuple[str, str], now: datetime) -> None:
         """Report one server; what the hub did not take is reported with the next look."""
-        await self._hub.refresh_activity(*key, now)
+        await self.hub.refresh_activity(*key, now)
         self._told[key] = now
 
 
@@ -262,6 +257,7 @@ def differences(
     return [warning, *said]
 
 
+@dataclass(eq=False)
 class Environments:
     """What is known of images now.
 
@@ -272,17 +268,12 @@ class Environments:
         clock: the time, UTC.
     """
 
-    def __init__(
-        self,
-        image: Callable[[GPUClass, str], str],
-        policy: Callable[[], PolicyDocument],
-        windows: Callable[[datetime], Sequence[Window]],
-        clock: Callable[[], datetime],
-    ) -> None:
-        self._image = image
-        self._policy = policy
-        self._windows = windows
-        self._clock = clock
+    image: Callable[[GPUClass, str], str]
+    policy: Callable[[], PolicyDocument]
+    windows: Callable[[datetime], Sequence[Window]]
+    clock: Callable[[], datetime]
+
+    def __post_init__(self) -> None:
         self._known: dict[str, dict[str, Report]] = {}
 
     def seen(self, lease: Lease, hello: FromSupervisor) -> None:
@@ -296,7 +287,7 @@ class Environments:
         packages = hello.get("packages", {}).items()
         plain = {name: version for name, version in packages if _PLAIN.fullmatch(version)}
         found = Environment(python=python, executable=executable, packages=plain)
-        reports[lease.user] = Report(lease.user, self._clock(), found)
+        reports[lease.user] = Report(lease.user, self.clock(), found)
         self._known[image] = dict(list(reports.items())[-PEOPLE:])
         while len(self._known) > IMAGES:
             self._known.pop(next(iter(self._known)))
@@ -307,22 +298,22 @@ class Environments:
         Raises:
             GPULeaseError: ``python_mismatch``, as ``differences`` does.
         """
-        name = gpu_class or self._policy().default_class
+        name = gpu_class or self.policy().default_class
         image = self._image_of(name, self._course(asker, name))
         if notebook is None or not image:
             return []
-        since = self._clock() - REMEMBERED
+        since = self.clock() - REMEMBERED
         reports = [each for each in self._known.get(image, {}).values() if each.at >= since]
         return differences(asker.name, name, notebook, reports)
 
     def _course(self, asker: Asker, gpu_class: str) -> str:
         """Return the image of the course on whose seat they would sit."""
-        now = self._clock()
-        for window in in_hold(self._windows(now), now):
+        now = self.clock()
+        for window in in_hold(self.windows(now), now):
             if window.of.gpu_class == gpu_class and window.entitles(asker.name, asker.groups):
-                return self._policy().reservations.of_group(window.of.group).image
+                return self.policy().reservations.of_group(window.of.group).image
         return ""
 
     def _image_of(self, gpu_class: str, course: str) -> str:
-        known = self._policy().by_name.get(gpu_class)
-        return self._image(known, course) if known is not None else ""
+        known = self.policy().by_name.get(gpu_class)
+        return self.image(known, course) if known is not None else ""

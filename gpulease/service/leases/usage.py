@@ -12,10 +12,11 @@ import json
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from zoneinfo import ZoneInfo
 
+from gpulease.background import keep_polling
 from gpulease.errors import GPULeaseError
 from gpulease.policy.budgets import Accounts, Use, running, use_of
 from gpulease.policy.model import PolicyDocument, Snapshot
@@ -40,6 +41,7 @@ _WHOLE: Mapping[str, int] = {}
 _TOLD = "budgets_told"
 
 
+@dataclass(eq=False)
 class UsageSums:
     """The sums.
 
@@ -49,18 +51,13 @@ class UsageSums:
         tell: sends a notice.
     """
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        policy: Callable[[], PolicyDocument],
-        tell: Callable[[Notice], None],
-        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
-    ) -> None:
-        self._ledger = ledger
-        self._policy = policy
-        self._tell = tell
-        self._clock = clock
-        self._accounts = Accounts(Projects(), clock())
+    ledger: Ledger
+    policy: Callable[[], PolicyDocument]
+    tell: Callable[[Notice], None]
+    clock: Callable[[], datetime] = lambda: datetime.now(UTC)
+
+    def __post_init__(self) -> None:
+        self._accounts = Accounts(Projects(), self.clock())
         self._told: dict[str, str] = {}  # project -> the beginning of the period it was told in
         self._due: list[Notice] = []
         self._wake = asyncio.Event()
@@ -75,11 +72,11 @@ class UsageSums:
 
     async def load(self) -> None:
         """Read what counts from the store, for the policy in force."""
-        now = self._clock()
-        accounts, store = Accounts(self._policy().projects, now), self._ledger.store
+        now = self.clock()
+        accounts, store = Accounts(self.policy().projects, now), self.ledger.store
         since = accounts.since(_HALF_LIVES)
-        found = await charged(self._ledger, since, now + timedelta(days=1))
-        told: dict[str, str] = json.loads(await self._ledger.call(store.noted, _TOLD) or "{}")
+        found = await charged(self.ledger, since, now + timedelta(days=1))
+        told: dict[str, str] = json.loads(await self.ledger.call(store.noted, _TOLD) or "{}")
         self._told |= {name: at for name, at in told.items() if name not in self._told}
         for use in found:
             accounts.add(use)
@@ -94,19 +91,17 @@ class UsageSums:
 
     async def watch(self) -> None:
         """Follow new periods and policies, and tell of budgets that run out; until cancelled."""
-        while True:
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), EVERY)
-            self._wake.clear()
-            try:
-                await self.tell_due()
-                await self.follow()
-            except GPULeaseError as error:
-                log.warning("the use could not be read: %s", error.sentence)
+        await keep_polling(
+            self._look, self._wake, every=EVERY, log=log, failed="the use could not be read"
+        )
+
+    async def _look(self) -> None:
+        await self.tell_due()
+        await self.follow()
 
     async def follow(self) -> None:
         """Read again where a period is over or the policy has other projects."""
-        now, projects = self._clock(), self._policy().projects
+        now, projects = self.clock(), self.policy().projects
         if self._accounts.is_over(now) or projects is not self._accounts.projects:
             await self.load()
 
@@ -128,12 +123,12 @@ class UsageSums:
         due, self._due = self._due, []
         if due:
             try:
-                await self._ledger.call(self._ledger.store.note, _TOLD, json.dumps(self._told))
+                await self.ledger.call(self.ledger.store.note, _TOLD, json.dumps(self._told))
             except GPULeaseError:
                 self._due = due + self._due
                 raise
         for notice in due:
-            self._tell(notice)
+            self.tell(notice)
 
 
 async def charged(
@@ -247,6 +242,7 @@ _WARM_DAYS = 400
 WARM_EVERY = 60.0
 
 
+@dataclass(eq=False)
 class WarmTime:
     """The sums.
 
@@ -256,23 +252,18 @@ class WarmTime:
         clock: the time, UTC.
     """
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        pods: WarmPods | None,
-        metrics: Metrics,
-        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
-    ) -> None:
-        self._ledger = ledger
-        self._pods = pods
-        self._metrics = metrics
-        self._clock = clock
+    ledger: Ledger
+    pods: WarmPods | None
+    metrics: Metrics
+    clock: Callable[[], datetime] = lambda: datetime.now(UTC)
+
+    def __post_init__(self) -> None:
         self._days: dict[str, dict[str, float]] = {}  # day -> class -> seconds
 
     async def load(self) -> None:
         """Read the sums from the store."""
-        store = self._ledger.store
-        self._days = json.loads(await self._ledger.call(store.noted, _WARM_NOTE) or "{}")
+        store = self.ledger.store
+        self._days = json.loads(await self.ledger.call(store.noted, _WARM_NOTE) or "{}")
 
     def hours(self, since: date, until: date) -> dict[str, float]:
         """Return the hours of GPUs by class, of whole days from ``since`` to ``until``."""
@@ -285,12 +276,8 @@ class WarmTime:
 
     async def watch(self) -> None:
         """Add up and write down, until cancelled; what is not stored is stored later."""
-        while True:
-            await asyncio.sleep(WARM_EVERY)
-            try:
-                await self.look()
-            except GPULeaseError as error:
-                log.warning("the time of pods that stand ready was not stored: %s", error.sentence)
+        failed = "the time of pods that stand ready was not stored"
+        await keep_polling(self.look, every=WARM_EVERY, log=log, failed=failed)
 
     async def look(self) -> None:
         """Add what passed since the last look, and write it down.
@@ -298,13 +285,13 @@ class WarmTime:
         Raises:
             GPULeaseError: the store does not take it.
         """
-        more = self._pods.seconds() if self._pods is not None else {}
-        today = self._clock().date()
+        more = self.pods.seconds() if self.pods is not None else {}
+        today = self.clock().date()
         sums = self._days.setdefault(today.isoformat(), {}) if more else {}
         for name, seconds in more.items():
             sums[name] = sums.get(name, 0.0) + seconds
-            self._metrics.stood_ready(name, seconds)
+            self.metrics.stood_ready(name, seconds)
         if more:
             oldest = (today - timedelta(days=_WARM_DAYS)).isoformat()
             self._days = {day: held for day, held in self._days.items() if day >= oldest}
-            await self._ledger.call(self._ledger.store.note, _WARM_NOTE, json.dumps(self._days))
+            await self.ledger.call(self.ledger.store.note, _WARM_NOTE, json.dumps(self._days))

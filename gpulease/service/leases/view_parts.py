@@ -32,7 +32,7 @@ from gpulease.policy.model import (
 from gpulease.policy.reservations import departures
 from gpulease.policy.reservations.departures import of_hours
 from gpulease.policy.reservations.seats import kept_units
-from gpulease.protocol import (
+from gpulease.protocol.service import (
     Blocker,
     BudgetView,
     ClassView,

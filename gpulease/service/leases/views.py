@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TypedDict
+from typing import TypedDict, cast
 
 from gpulease.policy import capacity
 from gpulease.policy.explanation.explain import Explanation, admin_step, explain, of_wish
@@ -26,11 +26,7 @@ from gpulease.policy.model import (
     TimeOuts,
 )
 from gpulease.policy.reservations.seats import time_outs_at
-from gpulease.protocol import (
-    BudgetView,
-    ClassView,
-    LeaseView,
-)
+from gpulease.protocol.service import BudgetView, ClassView, LeaseView
 from gpulease.providers.base import ServerStarted
 from gpulease.service.control_loop.reconcile import Reconciler
 from gpulease.service.hubs.auth import Asker
@@ -146,6 +142,14 @@ def _longest(snapshot: Snapshot, since: Callable[[Lease], datetime | None]) -> d
     return found
 
 
+#: Members of a lease that are told as they are, and instants.
+_PLAIN = (
+    "id", "version", "user", "server", "kernel_id", "origin", "project", "gpu_class", "asked_class",
+    "needs", "count", "min_count", "asked_count", "nodes", "reason",
+)  # fmt: skip
+_TIMES = ("active_since", "hard_end", "warned_until", "drain_until")
+
+
 class Figures(TypedDict):
     """The members of a view that move all the time."""
 
@@ -158,9 +162,9 @@ class Figures(TypedDict):
     budget: BudgetView | None
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class _MadeFrom:
-    """All that a view says but its figures."""
+    """All that a view says but its figures; the same view comes of equal ones."""
 
     lease: Lease
     policy: PolicyDocument
@@ -173,26 +177,6 @@ class _MadeFrom:
     notebook: str
     upgrade: Shape | None
 
-    def same_as(self, other: _MadeFrom) -> bool:
-        """Whether the same view comes of it; records and policies are compared by identity."""
-        return (
-            self.lease is other.lease
-            and self.policy is other.policy
-            and self._rest() == other._rest()
-        )
-
-    def _rest(self) -> tuple[object, ...]:
-        return (
-            self.ahead,
-            self.said,
-            self.devices,
-            self.simulated,
-            self.asides,
-            self.outs,
-            self.notebook,
-            self.upgrade,
-        )
-
 
 @dataclass(frozen=True, eq=False)
 class _Made:
@@ -201,26 +185,23 @@ class _Made:
     view: LeaseView
 
 
+@dataclass(eq=False)
 class Views:
     """Makes views from the loop's newest snapshot; rebuilds only those of leases that changed.
 
     What a round costs is so in step with what changed, not with what there is.
     """
 
-    def __init__(
-        self,
-        loop: Reconciler,
-        server_started: ServerStarted | None,
-        notebook_of: Callable[[Lease], str] = lambda _: "",
-    ) -> None:
-        self._loop = loop
-        self._server_started = server_started
-        self._notebook_of = notebook_of
+    loop: Reconciler
+    server_started: ServerStarted | None
+    notebook_of: Callable[[Lease], str] = lambda _: ""
+
+    def __post_init__(self) -> None:
         self._made: dict[str, _Made] = {}
 
     def lease(self, lease: Lease) -> LeaseView:
         """Return one lease as everybody sees it; never with its grant."""
-        return self.leases([lease], self._loop.shown())[0]
+        return self.leases([lease], self.loop.shown())[0]
 
     def leases(
         self,
@@ -251,7 +232,7 @@ class Views:
         Nobody changes a view: the same one is given again while nothing of it changed.
         """
         waits = lease.state is LeaseState.QUEUED
-        ahead = self._loop.outlook.forecasts.get(lease.id) if waits else None
+        ahead = self.loop.outlook.forecasts.get(lease.id) if waits else None
         seen = said_of(lease, snapshot.observed)
         known = capacity.known_devices(snapshot)
         made_from = _MadeFrom(
@@ -263,12 +244,12 @@ class Views:
             is_simulated(lease, snapshot),
             time_outs_at(snapshot, lease),
             asides(lease, snapshot),
-            self._notebook_of(lease),
-            self._loop.decider.within_reach.get(lease.id),
+            self.notebook_of(lease),
+            self.loop.decider.within_reach.get(lease.id),
         )
         figures = self._figures(lease, snapshot)
         made = self._made.get(lease.id)
-        if made is None or not made.of.same_as(made_from):
+        if made is None or made.of != made_from:
             made = _Made(made_from, figures, self._whole(made_from, figures))
         elif made.figures != figures:
             made = _Made(made_from, figures, {**made.view, **figures})
@@ -284,8 +265,8 @@ class Views:
             "ends_by": ending.cause if ending is not None else "",
             "verdict": evidence.verdict.value if evidence else "unknown",
             "utilisation": stepped(evidence.utilisation if evidence else None),
-            "busy_share": stepped(self._loop.observer.busy_share(lease)),
-            "memory_used": self._loop.observer.memory_used(lease),
+            "busy_share": stepped(self.loop.observer.minutes.busy_share(lease.id)),
+            "memory_used": self.loop.observer.watch.memory_used(lease),
             "budget": lease_budget(lease, snapshot),
         }
 
@@ -293,42 +274,19 @@ class Views:
     def _whole(of: _MadeFrom, figures: Figures) -> LeaseView:
         lease, policy, outs, ahead = of.lease, of.policy, of.outs, of.ahead
         said = _said(of)
-        view: LeaseView = {
-            "ends_at": figures["ends_at"],
-            "ends_by": figures["ends_by"],
-            "verdict": figures["verdict"],
-            "utilisation": figures["utilisation"],
-            "busy_share": figures["busy_share"],
-            "memory_used": figures["memory_used"],
-            "budget": figures["budget"],
-            "id": lease.id,
-            "version": lease.version,
-            "user": lease.user,
-            "server": lease.server,
-            "kernel_id": lease.kernel_id,
-            "origin": lease.origin,
-            "project": lease.project,
-            "gpu_class": lease.gpu_class,
-            "asked_class": lease.asked_class,
-            "needs": lease.needs,
-            "count": lease.count,
-            "min_count": lease.min_count,
-            "asked_count": lease.asked_count,
+        found = {
+            **figures,
+            **{name: getattr(lease, name) for name in _PLAIN},
+            **{name: iso(getattr(lease, name)) for name in _TIMES},
             "upgrade": upgrade_view(of.upgrade, lease, policy),
-            "nodes": lease.nodes,
             "simulated": of.simulated,
             "state": lease.state.value,
-            "reason": lease.reason,
             "sentence": said.sentence,
             "next_step": said.next_step,
             "position": ahead.position if ahead else None,
             "expected_start": iso(ahead.expected_start if ahead else None),
             "expected_between": [each.isoformat() for each in (ahead and ahead.between) or ()],
             "created": lease.created.isoformat(),
-            "active_since": iso(lease.active_since),
-            "hard_end": iso(lease.hard_end),
-            "warned_until": iso(lease.warned_until),
-            "drain_until": iso(lease.drain_until),
             "keep": keep_view(lease, outs),
             "devices": devices_once(each for each in of.devices if each is not None),
             "end": end_view(lease, said.sentence),
@@ -339,20 +297,20 @@ class Views:
             "notebook": of.notebook,
             "blockers": [] if lease.state is LeaseState.ENDED else blockers(lease),
         }
-        return of_run(of_card(view, lease), lease)
+        return of_run(of_card(cast("LeaseView", found), lease), lease)
 
     def seen_by(
         self, asker: Asker, leases: Sequence[Lease], busy: Mapping[str, float | None] | None = None
     ) -> list[LeaseView]:
         """Return leases as this asker sees them: an admin with the provider's own words."""
-        snapshot = self._loop.shown()
+        snapshot = self.loop.shown()
         views = self.leases(leases, snapshot, busy)
         newer = [newest(each, snapshot.observed) for each in leases]
         return [with_detail(asker, each, view) for each, view in zip(newer, views, strict=True)]
 
     def granted(self, lease: Lease, view: LeaseView) -> LeaseView:
         """Return the view as the lease's own server sees it: with the grant, while there is one."""
-        grant = self._server_started.grant(lease) if self._server_started else None
+        grant = self.server_started.grant(lease) if self.server_started else None
         if grant is None:
             return view
         own = view.copy()
@@ -361,7 +319,7 @@ class Views:
 
     def classes(self, snapshot: Snapshot | None = None) -> list[ClassView]:
         """Return what is on offer and what of it is free now."""
-        return on_offer(snapshot or self._loop.shown(), self._loop.outlook.next_starts)
+        return on_offer(snapshot or self.loop.shown(), self.loop.outlook.next_starts)
 
     def uses(self, snapshot: Snapshot) -> Iterable[tuple[str, str]]:
         """Return each device's pool and use, for the metrics."""

@@ -56,7 +56,15 @@ ReaderOf = Callable[[RequestHandler], PageReader]
 Route = tuple[str, type[RequestHandler], dict[str, Any]]
 
 
-class Assets(StaticFileHandler):
+class Pictures(StaticFileHandler):
+    """The pictures of the documentation; nothing secret either."""
+
+    def set_extra_headers(self, path: str) -> None:  # noqa: ARG002
+        """Content is what its type says."""
+        self.set_header("X-Content-Type-Options", "nosniff")
+
+
+class Assets(Pictures):
     """Scripts and styles.  They hold nothing secret, so they need no log-in."""
 
     @classmethod
@@ -68,18 +76,6 @@ class Assets(StaticFileHandler):
     def get_cache_time(self, path: str, modified: Any, mime_type: str) -> int:  # noqa: ARG002
         """Cache a year: the address names the content."""
         return 365 * 86400
-
-    def set_extra_headers(self, path: str) -> None:  # noqa: ARG002
-        """Content is what its type says."""
-        self.set_header("X-Content-Type-Options", "nosniff")
-
-
-class Pictures(StaticFileHandler):
-    """The pictures of the documentation; nothing secret either."""
-
-    def set_extra_headers(self, path: str) -> None:  # noqa: ARG002
-        """Content is what its type says."""
-        self.set_header("X-Content-Type-Options", "nosniff")
 
 
 class Texts(RequestHandler):

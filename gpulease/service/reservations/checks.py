@@ -52,6 +52,7 @@ class Checked:
     notes: tuple[str, ...] = ()
 
 
+@dataclass(eq=False)
 class Checks:
     """Looks at reservations off the event loop, against what is known now.
 
@@ -62,17 +63,10 @@ class Checks:
         workers: where what people wrote is worked out.
     """
 
-    def __init__(
-        self,
-        policy: Callable[[], PolicyDocument],
-        snapshot: Callable[[], Snapshot],
-        members: Callable[[str], Awaitable[Sequence[str]]],
-        workers: Workers,
-    ) -> None:
-        self._workers = workers
-        self._policy = policy
-        self._snapshot = snapshot
-        self._members = members
+    policy: Callable[[], PolicyDocument]
+    snapshot: Callable[[], Snapshot]
+    members: Callable[[str], Awaitable[Sequence[str]]]
+    workers: Workers
 
     async def known(self, whose: str, every: Sequence[Reservation]) -> Known:
         """Expand the calendars of reservations, before others have to wait for it.
@@ -80,9 +74,9 @@ class Checks:
         Raises:
             GPULeaseError: ``too_many_requests``.
         """
-        now, closures = self._snapshot().now, self._policy().reservations.closures
+        now, closures = self.snapshot().now, self.policy().reservations.closures
         wanted = [Wanted(each.calendar, closures, each.created, now) for each in every]
-        found = await expanded(self._workers, whose, wanted)
+        found = await expanded(self.workers, whose, wanted)
         pairs = zip(wanted, found, strict=True)
         return Known(whose, {(each.calendar, closures): one for each, one in pairs})
 
@@ -92,7 +86,7 @@ class Checks:
         Raises:
             GPULeaseError: ``bad_calendar``.
         """
-        key = wanted.calendar, self._policy().reservations.closures
+        key = wanted.calendar, self.policy().reservations.closures
         if key not in known.found:  # the reservation, or the closures, were changed meanwhile
             known.found |= (await self.known(known.whose, [wanted])).found
         found = known.found[key]
@@ -119,11 +113,11 @@ class Checks:
             GPULeaseError: ``capacity_unknown``, ``bad_calendar``, ``reservation_refused``,
                 ``reservation_conflict``.
         """
-        policy = self._policy()
+        policy = self.policy()
         found = await self.expanded(wanted, known)
         whole = replace(wanted, occurrences=found.occurrences, closed=found.skipped)
-        others, pools, now = list(others), self.firm(), self._snapshot().now
-        await self._workers.thread(
+        others, pools, now = list(others), self.firm(), self.snapshot().now
+        await self.workers.thread(
             known.whose, booking.check, whole, others, policy,
             pools=pools, now=now, before=before,
         )  # fmt: skip
@@ -133,10 +127,10 @@ class Checks:
 
     async def fits(self, whole: Reservation, others: Iterable[Reservation], known: Known) -> bool:
         """Tell whether a reservation could be made again, with the windows that it has."""
-        others, pools, now = list(others), self.firm(), self._snapshot().now
+        others, pools, now = list(others), self.firm(), self.snapshot().now
         try:
-            await self._workers.thread(
-                known.whose, booking.check, whole, others, self._policy(), pools=pools, now=now
+            await self.workers.thread(
+                known.whose, booking.check, whole, others, self.policy(), pools=pools, now=now
             )
         except GPULeaseError:
             return False
@@ -145,7 +139,7 @@ class Checks:
     async def _roster(self, group: str) -> Sequence[str] | None:
         """Return a group's members, ``None`` where the hub does not say."""
         try:
-            return await self._members(group)
+            return await self.members(group)
         except HubUnreachableError as error:
             log.warning("the members of %s are not known: %s", group, error)
             return None
@@ -158,7 +152,7 @@ class Checks:
         people: Sequence[str],
     ) -> Shortage | None:
         """Return what its first window to come lacks."""
-        snapshot = self._snapshot()
+        snapshot = self.snapshot()
         ahead = [w for w in booking.windows(snapshot.policy, reservation) if w.end > snapshot.now]
         if not ahead:
             return None
@@ -175,7 +169,7 @@ class Checks:
         Raises:
             GPULeaseError: ``capacity_unknown`` (503).
         """
-        snapshot = self._snapshot()
+        snapshot = self.snapshot()
         if not snapshot.capacity_known:
             raise GPULeaseError(
                 "capacity_unknown",

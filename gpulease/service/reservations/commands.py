@@ -139,23 +139,18 @@ class Reservations:
         blank = made(body, "", asker.name, self._snapshot().now)
         known = await self.checks.known(asker.name, [blank])
         async with self.lock:
-            return await self._book(asker, body, key, known)
-
-    async def _book(
-        self, asker: Asker, body: ReservationBody, key: str, known: Known
-    ) -> tuple[Checked, bool]:
-        reservation_id = id_of(asker.name, key, body)
-        for each in self._known.values() if key else ():
-            if each.id[:OF_KEY] != reservation_id[:OF_KEY]:
-                continue
-            if each.id != reservation_id:
-                raise key_reused()
-            return Checked(each, Expanded(each.occurrences)), False
-        self._refuse_name(body.group, body.name)
-        wanted = made(body, reservation_id, asker.name, self._snapshot().now)
-        outcome = await self.checks.checked(wanted, None, self.all(), known)
-        await self.save(None, outcome.reservation, asker.name, "booked")
-        return outcome, True
+            reservation_id = id_of(asker.name, key, body)
+            for each in self._known.values() if key else ():
+                if each.id[:OF_KEY] != reservation_id[:OF_KEY]:
+                    continue
+                if each.id != reservation_id:
+                    raise key_reused()
+                return Checked(each, Expanded(each.occurrences)), False
+            self._refuse_name(body.group, body.name)
+            wanted = made(body, reservation_id, asker.name, self._snapshot().now)
+            outcome = await self.checks.checked(wanted, None, self.all(), known)
+            await self.save(None, outcome.reservation, asker.name, "booked")
+            return outcome, True
 
     async def change(self, asker: Asker, reservation_id: str, body: ChangeBody) -> Checked:
         """Change a reservation.
@@ -184,6 +179,9 @@ class Reservations:
         self.rights.keep_to_their_hub(asker, body, before)
         wanted = changed(before, body, now)
         outcome = await self.checks.checked(wanted, before, self.all(), known)
+        return await self._changed_to(asker, before, outcome)
+
+    async def _changed_to(self, asker: Asker, before: Reservation, outcome: Checked) -> Checked:
         after = replace(outcome.reservation, version=before.version + 1)
         what = changes_of(before, after, self._snapshot().now)
         await self.save(before, after, asker.name, "changed", what)
@@ -331,14 +329,10 @@ class Reservations:
         if before is None:
             after = replace(found.reservation, id=id_of(asker.name, "", body))
             await self.save(None, after, asker.name, "booked")
-        elif changed(before, body, self._snapshot().now) == before:
+            return replace(found, reservation=after)
+        if changed(before, body, self._snapshot().now) == before:
             return replace(found, reservation=before)
-        else:
-            after = replace(found.reservation, version=before.version + 1)
-            what = changes_of(before, after, self._snapshot().now)
-            await self.save(before, after, asker.name, "changed", what)
-            self._told_of(asker, after, "changed", what)
-        return replace(found, reservation=after)
+        return await self._changed_to(asker, before, found)
 
     def named(self, group: str, name: str) -> Reservation | None:
         """Return a group's reservation of a name that is not cancelled."""

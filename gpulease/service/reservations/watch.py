@@ -5,10 +5,10 @@ The people concerned are notified of everything once.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import math
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 
 from gpulease.background import keep_polling
 from gpulease.errors import GPULeaseError
@@ -40,6 +40,7 @@ WATCH = 30.0
 _SHORT = "told_short"
 
 
+@dataclass(eq=False)
 class ReservationWatch:
     """What nobody asked for, and somebody has to know.
 
@@ -52,22 +53,15 @@ class ReservationWatch:
         workers: where calendars are expanded.
     """
 
-    def __init__(
-        self,
-        reservations: Reservations,
-        ledger: Ledger,
-        policy: Callable[[], PolicyDocument],
-        snapshot: Callable[[], Snapshot],
-        *,
-        tell: Callable[[Notice], None],
-        workers: Workers,
-    ) -> None:
-        self._workers = workers
-        self._reservations = reservations
-        self._ledger = ledger
-        self._policy = policy
-        self._snapshot = snapshot
-        self._tell = tell
+    reservations: Reservations
+    ledger: Ledger
+    policy: Callable[[], PolicyDocument]
+    snapshot: Callable[[], Snapshot]
+    _: KW_ONLY
+    tell: Callable[[Notice], None]
+    workers: Workers
+
+    def __post_init__(self) -> None:
         self._told: set[str] = set()
         self._short: list[Shortage] = []
         self._classless: list[Reservation] = []
@@ -75,15 +69,13 @@ class ReservationWatch:
 
     async def load(self) -> None:
         """Read what was told already."""
-        told = await self._ledger.read(events, None, _SHORT)
+        told = await self.ledger.read(events, None, _SHORT)
         self._told = {event.note for event in told}
 
     async def watch(self, every: float = WATCH) -> None:
         """Look until cancelled."""
-        never = asyncio.Event()
         await keep_polling(
             self._both,
-            never,
             every=every,
             log=log,
             failed="reservations are not watched",
@@ -96,10 +88,10 @@ class ReservationWatch:
 
     def short(self) -> list[Shortage]:
         """Return the windows within a day that have fewer seats than reserved."""
-        snapshot = self._snapshot()
+        snapshot = self.snapshot()
         if not snapshot.capacity_known:
             return []
-        others, pools = self._reservations.all(), self._reservations.checks.firm()
+        others, pools = self.reservations.all(), self.reservations.checks.firm()
         found = [
             shortage(
                 window, effective(snapshot, window, snapshot.now), 0, others,
@@ -119,7 +111,7 @@ class ReservationWatch:
 
         Whenever it gets worse than was told, that is told, too.
         """
-        every, snapshot = self._reservations.all(), self._snapshot()
+        every, snapshot = self.reservations.all(), self.snapshot()
         there = {each.id for each in every}
         self._told = {key for key in self._told if key.partition("@")[0] in there}
         self._classless = list(without_class(every, snapshot.policy, snapshot.now))
@@ -131,7 +123,7 @@ class ReservationWatch:
             )
         self._short = self.short()
         for found in self._short:
-            now, window = self._snapshot().now, found.window
+            now, window = self.snapshot().now, found.window
             phase = window.key if now < window.hold_from else f"{window.key}/lead"
             if found.seats >= self._least(phase):
                 continue
@@ -147,43 +139,43 @@ class ReservationWatch:
     async def _tell_once(self, reservation_id: str, key: str, notice: Notice) -> None:
         if key in self._told:
             return
-        now = self._snapshot().now
+        now = self.snapshot().now
         event = ReservationEvent(reservation_id, now, "gpulease", _SHORT, key)
-        await self._ledger.write(note, event)
+        await self.ledger.write(note, event)
         self._told.add(key)
-        self._tell(notice)
+        self.tell(notice)
 
     async def expand_again(self) -> None:
         """Expand every reservation anew where closures changed, and once after a start: the zone
         database may be another.  Windows that have begun stay; people are notified of changes.
         """
-        closures = self._policy().reservations.closures
+        closures = self.policy().reservations.closures
         if closures == self._expanded_with:
             return
-        async with self._reservations.lock:
-            for before in self._reservations.all():
+        async with self.reservations.lock:
+            for before in self.reservations.all():
                 await self._expand_again(before, closures)
         self._expanded_with = closures
 
     async def _expand_again(self, before: Reservation, closures: tuple[Closure, ...]) -> None:
         try:
             # It was worked out in time when it was made, so this ends.
-            found = await self._workers.thread(
+            found = await self.workers.thread(
                 "", expand, before.calendar, closures,
-                made=before.created, now=self._snapshot().now,
+                made=before.created, now=self.snapshot().now,
             )  # fmt: skip
         except GPULeaseError as error:  # it stays as it is
             log.warning("%s cannot be expanded again: %s", before.name, error.sentence)
             return
-        policy, pools = self._policy(), self._reservations.checks.firm()
-        others = self._reservations.all()
+        policy, pools = self.policy(), self.reservations.checks.firm()
+        others = self.reservations.all()
 
         def fits(one: Occurrence) -> bool:
             return booking.fits_beside(before, one, others, policy, pools)
 
-        after = expanded_anew(before, found, self._snapshot().now, fits)
+        after = expanded_anew(before, found, self.snapshot().now, fits)
         if after is before:
             return
         sentence = what_changed(before, after)
-        await self._reservations.save(before, after, "gpulease", "expanded", sentence)
-        self._tell(Notice("changed", after.group, after.name, sentence, to=after.contact))
+        await self.reservations.save(before, after, "gpulease", "expanded", sentence)
+        self.tell(Notice("changed", after.group, after.name, sentence, to=after.contact))

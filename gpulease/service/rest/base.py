@@ -17,7 +17,7 @@ from pydantic import BaseModel
 from tornado.web import HTTPError, RequestHandler
 
 from gpulease.errors import GPULeaseError
-from gpulease.protocol import HEADER_PROTOCOL, PROTOCOL_VERSION, is_understood
+from gpulease.protocol.names import HEADER_PROTOCOL, PROTOCOL_VERSION, is_understood
 from gpulease.service.hubs.auth import (
     RESTART_ONCE,
     SCOPE_ADMIN,
@@ -127,22 +127,27 @@ WEBSOCKET: Final[Mapping[int, Any]] = {101: None}
 
 
 @dataclass(frozen=True)
-class Described:
-    """What a method takes and answers.
+class answers:  # noqa: N801 - a decorator
+    """Mark a handler's method with what it takes and answers.
 
     Attributes:
-        answers: by status, the shape of a good answer: a type, ``Text``, or ``None`` for no body.
+        shapes: by status, the shape of a good answer: a type, ``Text``, or ``None`` for no body.
         body: the shape of its body.
         query: the model of its query.
         refuses: statuses of refusals beyond those that every request may meet.
         repeatable: takes an ``Idempotency-Key``.
     """
 
-    answers: Mapping[int, Any]
+    shapes: Mapping[int, Any]
     body: type[Any] | None = None
     query: type[BaseModel] | None = None
     refuses: tuple[int, ...] = ()
     repeatable: bool = False
+
+    def __call__(self, method: F) -> F:
+        """Mark it."""
+        method.described = self  # type: ignore[attr-defined]
+        return method
 
 
 @dataclass(frozen=True)
@@ -154,9 +159,9 @@ class Operation:
     handler: type[RequestHandler]
 
     @property
-    def described(self) -> Described:
+    def described(self) -> answers:
         """What it takes and answers."""
-        found: Described = getattr(self.handler, self.method).described
+        found: answers = getattr(self.handler, self.method).described
         return found
 
     @property
@@ -169,24 +174,6 @@ class Operation:
     def scopes(self) -> tuple[str, ...]:
         """The scopes of which it needs one."""
         return needed_scopes(self.handler, self.method)
-
-
-def answers(
-    shapes: Mapping[int, Any],
-    *,
-    body: type[Any] | None = None,
-    query: type[BaseModel] | None = None,
-    refuses: tuple[int, ...] = (),
-    repeatable: bool = False,
-) -> Callable[[F], F]:
-    """Mark a handler's method with what it takes and answers; see ``Described``."""
-
-    def mark(method: F) -> F:
-        found = Described(shapes, body, query, refuses, repeatable)
-        method.described = found  # type: ignore[attr-defined]
-        return method
-
-    return mark
 
 
 def operations(api: Mapping[str, type[RequestHandler]]) -> Iterator[Operation]:

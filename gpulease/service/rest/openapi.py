@@ -82,7 +82,7 @@ class _Schemas:
         wanted: dict[tuple[Any, JsonSchemaMode], None] = {(Problem, "serialization"): None}
         for operation in operations:
             said = operation.described
-            shapes = (each for each in said.answers.values() if not isinstance(each, Text))
+            shapes = (each for each in said.shapes.values() if not isinstance(each, Text))
             wanted |= dict.fromkeys((each, "serialization") for each in shapes if each is not None)
             if said.body is not None:
                 wanted[said.body, "validation"] = None
@@ -109,10 +109,10 @@ def _operation(operation: Operation, schemas: _Schemas) -> dict[str, Any]:
         "security": [{"token": [each]} for each in operation.scopes if each != PUBLIC],
         "parameters": _parameters(operation),
         "responses": {
-            str(status): problem for status in sorted(_refusals(operation) - set(said.answers))
+            str(status): problem for status in sorted(_refusals(operation) - set(said.shapes))
         },
     }
-    for status, shape in said.answers.items():
+    for status, shape in said.shapes.items():
         found["responses"][str(status)] = _answer(shape, schemas)
     if said.body is not None:
         needed = not _is_whole(said.body, {})

@@ -15,12 +15,10 @@ from gpulease.policy.fairness import standing
 from gpulease.policy.model import Snapshot
 from gpulease.policy.projects import Project
 from gpulease.policy.shares import Node
-from gpulease.protocol import MessageView
-from gpulease.service.hubs.api import HubUnreachableError
+from gpulease.protocol.service import MessageView
 from gpulease.service.hubs.auth import SCOPE_ADMIN, SCOPE_RESERVE, Asker
 from gpulease.service.leases import history
 from gpulease.service.leases.commands import not_your_group
-from gpulease.service.leases.requests import hub_unreachable
 from gpulease.service.leases.usage import charged, present, sums
 from gpulease.service.leases.view_parts import budget_view
 from gpulease.service.notices import may_tell
@@ -297,10 +295,7 @@ class Groups(BaseHandler):
         everywhere = asker.admin or asker.leads_all
         names = list(asker.leads)
         if everywhere or asker.leads_hub:
-            try:
-                found = await self.services.hub.groups(None if everywhere else asker.names)
-            except HubUnreachableError as error:
-                raise hub_unreachable() from error
+            found = await self.services.hub.groups(None if everywhere else asker.names)
             names = found if everywhere else sorted({*names, *found})
         self.answer({"items": [{"name": name} for name in names]})
 
@@ -319,11 +314,7 @@ class Members(BaseHandler):
         group = self.query(MembersQuery).group
         if not may_tell(self.asker, group):
             raise not_your_group(group)
-        try:
-            names = await self.services.hub.members(group)
-        except HubUnreachableError as error:
-            raise hub_unreachable() from error
-        self.answer({"items": names})
+        self.answer({"items": await self.services.hub.members(group)})
 
 
 class MessageList(BaseHandler):
@@ -335,7 +326,7 @@ class MessageList(BaseHandler):
         """Show a text to the members of a group for a time."""
         body = self.parse(MessageBody)
         told = await self.services.messages.tell(self.asker, body.group, body.text, body.seconds)
-        self.answer(told.view(), 201)
+        self.answer(told, 201)
 
 
 class OneMessage(BaseHandler):

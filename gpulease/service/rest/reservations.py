@@ -198,7 +198,7 @@ class ClosureList(BaseHandler):
     @answers({200: Items[ClosureView]})
     async def get(self) -> None:
         """List the days that reservations leave out."""
-        closures = self.services.loop.policy.reservations.closures
+        closures = self.services.policies.current.reservations.closures
         items = [
             {"first": each.first.isoformat(), "last": each.last.isoformat(), "title": each.title}
             for each in sorted(closures, key=lambda each: each.first)

@@ -64,7 +64,7 @@ class Policy(BaseHandler):
     async def get(self) -> None:
         """Show the policy in force: its text to admins, to others what concerns them."""
         policies, asker = self.services.policies, self.asker
-        found = policies.text.view(pinned=policies.pinned)
+        found = policies.view(policies.text)
         if not asker.admin:
             own = concerning(policies.current, asker.name, asker.groups, asker.teaches)
             found |= {"text": dump(own), "author": ""}
@@ -77,7 +77,7 @@ class Policy(BaseHandler):
         body = self.parse(PolicyBody)
         policies = self.services.policies
         saved = await policies.save(body.text, self.asker.name, body.base_version)
-        self.answer(saved.view(pinned=policies.pinned))
+        self.answer(policies.view(saved))
 
 
 class PolicySchema(BaseHandler):
@@ -183,8 +183,8 @@ class PolicyVersion(BaseHandler):
     @answers({200: PolicyView})
     async def get(self, version: str) -> None:
         """Show one version with its text."""
-        found = await self.services.policies.version(int(version))
-        self.answer(found.view(pinned=self.services.policies.pinned))
+        policies = self.services.policies
+        self.answer(policies.view(await policies.version(int(version))))
 
 
 class AlertList(BaseHandler):

@@ -21,10 +21,10 @@ from pydantic import ValidationError
 from gpulease.channel.websocket import REFUSED, ServerEnd
 from gpulease.errors import GPULeaseError
 from gpulease.policy.model import Lease, LeaseState
-from gpulease.protocol import PROTOCOL_VERSION, ToSupervisor, is_understood
+from gpulease.protocol.names import PROTOCOL_VERSION, is_understood
 from gpulease.protocol.reports import NEEDED, FromServer, FromSupervisor, FromWarmPod
+from gpulease.protocol.supervisor import ToSupervisor
 from gpulease.providers.base import SupervisorReport
-from gpulease.service.context import Services
 from gpulease.service.languages import ENGLISH, answer_in, best_of
 from gpulease.service.leases.events import EventReader
 from gpulease.service.rate_limit import PAGES_MAX, PEERS_MAX, RateLimit
@@ -46,7 +46,7 @@ log = logging.getLogger(__name__)
 HELLO_SECONDS = 30.0
 
 
-class _Socket(ServerEnd):
+class _Socket(Answers, ServerEnd):
     """A channel of the service's."""
 
     whose: tuple[str, ...] = ()  # it is: what is bounded is bounded for all channels of one
@@ -58,6 +58,24 @@ class _Socket(ServerEnd):
             self._warned = True
             log.warning(words, *values, extra=dict(about))
 
+    def check_origin(self, origin: str) -> bool:  # noqa: ARG002
+        """No browser has business here."""
+        return False
+
+    async def listen(self, whose: tuple[str, ...], most: int = PEERS_MAX) -> None:
+        """Open the channel; return when it is closed.
+
+        Raises:
+            GPULeaseError: ``upgrade_required`` (426), ``too_many_channels`` (429).
+        """
+        if self.request.headers.get("Upgrade", "").lower() != "websocket":
+            raise GPULeaseError(
+                "upgrade_required", "This address speaks websocket only.", status=426
+            )
+        self.whose = whose
+        with self.bounds.channels.counted(whose, most):
+            await super().get()
+
     def rest(self, seconds: float) -> float:
         """Bound what the service works for whoever sends here."""
         return self.bounds.loop_time.spent(self.whose, seconds)
@@ -65,8 +83,7 @@ class _Socket(ServerEnd):
     @property
     def bounds(self) -> RateLimit:
         """What one person may take."""
-        services: Services = self.settings["services"]
-        return services.bounds
+        return self.services.bounds
 
     def account(self) -> int | None:
         """Return the user id at the other end, where it is on this machine and counts there.
@@ -74,8 +91,7 @@ class _Socket(ServerEnd):
         It counts for companions that notebook servers start.  Elsewhere nobody looks for it: the
         kernel's table has a line for each connection, and is read whole.
         """
-        services: Services = self.settings["services"]
-        if services.provider.server_started is None:
+        if self.services.provider.server_started is None:
             return None
         stream = getattr(self.ws_connection, "stream", None)
         connection = getattr(stream, "socket", None)
@@ -117,7 +133,7 @@ class EventsSocket(BaseHandler, _Socket):
 
     @needs_scope(ACCESS)
     @answers(WEBSOCKET, query=EventsQuery, refuses=(426, 429))
-    async def get(self, *args: Any, **kwargs: Any) -> None:
+    async def get(self) -> None:
         """Open the live channel: a snapshot, then changes.
 
         Raises:
@@ -125,12 +141,10 @@ class EventsSocket(BaseHandler, _Socket):
         """
         query = self.query(EventsQuery)
         self._resume, self.words = query.resume, query.language
-        _must_upgrade(self)
-        user, server = self.asker.name, self._server
-        self.whose = (user,) if server is None else (user, server)
-        most = PAGES_MAX if server is None else PEERS_MAX
-        with self.bounds.channels.counted(self.whose, most):
-            await super().get(*args, **kwargs)  # returns when the channel is closed
+        if self._server is None:
+            await self.listen((self.asker.name,), PAGES_MAX)
+        else:
+            await self.listen((self.asker.name, self._server))
 
     def open(self, *args: str, **kwargs: str) -> None:
         """Send the snapshot, or what changed since the resume id."""
@@ -186,7 +200,7 @@ class EventsSocket(BaseHandler, _Socket):
         self.services.loop.wake()
 
 
-class SupervisorSocket(Answers, _Socket):
+class SupervisorSocket(_Socket):
     """``leases/{id}/supervisor``: the channel of one lease's supervisor."""
 
     hello_seconds = HELLO_SECONDS
@@ -195,24 +209,17 @@ class SupervisorSocket(Answers, _Socket):
     _said_hello = False
     _silence: asyncio.TimerHandle | None = None
 
-    def check_origin(self, origin: str) -> bool:  # noqa: ARG002
-        """No browser has business here."""
-        return False
-
     @needs_scope(LEASE_TOKEN)
     @answers(WEBSOCKET, refuses=(401, 403, 426, 429, 502, 503))
-    async def get(self, *args: Any, **kwargs: Any) -> None:
+    async def get(self, lease_id: str) -> None:
         """Open the channel of the lease's supervisor.
 
         Raises:
             GPULeaseError: ``not_this_lease`` (401, 403), ``upgrade_required`` (426),
                 ``too_many_channels`` (429), and what the provider raises when it cannot tell.
         """
-        await self._prove(str(args[0]))
-        _must_upgrade(self)
-        self.whose = ("lease", self._lease_id, str(self._rank or ""))
-        with self.bounds.channels.counted(self.whose, PEERS_MAX):
-            await super().get(*args, **kwargs)  # returns when the channel is closed
+        await self._prove(lease_id)
+        await self.listen(("lease", self._lease_id, str(self._rank or "")))
 
     def open(self, *args: str, **kwargs: str) -> None:
         """Wait for the supervisor to say who it is, and not for ever."""
@@ -313,18 +320,14 @@ class SupervisorSocket(Answers, _Socket):
             self.services.links.heard(lease.id, said)
 
 
-class WarmSocket(Answers, _Socket):
+class WarmSocket(_Socket):
     """``warm``: the channel of one pod that stands ready, until it is somebody's."""
 
     _pod = ""
 
-    def check_origin(self, origin: str) -> bool:  # noqa: ARG002
-        """No browser has business here."""
-        return False
-
     @needs_scope(WARM_TOKEN)
     @answers(WEBSOCKET, refuses=(401, 403, 426, 429, 502))
-    async def get(self, *args: Any, **kwargs: Any) -> None:
+    async def get(self) -> None:
         """Open the channel of a pod that stands ready.
 
         Raises:
@@ -332,10 +335,7 @@ class WarmSocket(Answers, _Socket):
                 ``upgrade_required`` (426), ``too_many_channels`` (429).
         """
         await self._prove()
-        _must_upgrade(self)
-        self.whose = ("warm", self._pod, "")
-        with self.bounds.channels.counted(self.whose, PEERS_MAX):
-            await super().get(*args, **kwargs)  # returns when the channel is closed
+        await self.listen(("warm", self._pod, ""))
 
     def arrived(self, message: str | bytes) -> None:
         """Take the word that it is ready; it has nothing else to say."""
@@ -379,11 +379,6 @@ class WarmSocket(Answers, _Socket):
                 "Only a pod that was started ahead learns here which lease gets it.",
                 status=403 if token else 401,
             )
-
-
-def _must_upgrade(handler: Answers) -> None:
-    if handler.request.headers.get("Upgrade", "").lower() != "websocket":
-        raise GPULeaseError("upgrade_required", "This address speaks websocket only.", status=426)
 
 
 #: A proxy writes one of these; the connection is its own then and says nothing of who sent what.

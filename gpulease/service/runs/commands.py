@@ -17,13 +17,12 @@ from gpulease.policy.explanation.catalogue import audited
 from gpulease.policy.model import EndReason, Lease, LeaseState, PolicyDocument, Snapshot
 from gpulease.runs import life, model, submission
 from gpulease.runs.model import OnLoss, Run, RunState, Terms
-from gpulease.service.hubs.api import HubUnreachableError
 from gpulease.service.hubs.auth import Asker
 from gpulease.service.hubs.hubs import Hubs
-from gpulease.service.leases.requests import hub_unreachable
 from gpulease.service.runs.servers import RunRecords, RunServers
 from gpulease.service.schemas.bodies import RunReport, SubmitBody
 from gpulease.store import RunChange, RunEvent, TransitionRecord, key_reused
+from gpulease.store import runs as stored
 from gpulease.texts import Text
 
 #: Runs of one person that have not ended.
@@ -133,7 +132,7 @@ class Runs:
     ) -> tuple[list[Run], int]:
         """Return runs newest first, and how many there are: one's own, or (an admin) all."""
         users = None if asker.admin and not mine else [asker.name]
-        return await self._records.page(users, offset=offset, limit=limit)
+        return await self._records.ledger.read(stored.page, users, offset=offset, limit=limit)
 
     async def one(self, asker: Asker, run_id: str) -> Run:
         """Return one run.
@@ -153,7 +152,7 @@ class Runs:
             GPULeaseError: ``no_such_run`` (404).
         """
         await self.one(asker, run_id)
-        return await self._records.events(run_id)
+        return await self._records.ledger.read(stored.events, run_id)
 
     async def leases(self, asker: Asker, run_id: str) -> list[Lease]:
         """Return the leases that a run has had, oldest first.
@@ -161,7 +160,9 @@ class Runs:
         Raises:
             GPULeaseError: ``no_such_run`` (404).
         """
-        return await self._records.leases(await self.one(asker, run_id))
+        run = await self.one(asker, run_id)
+        server = model.server_of(run.id)
+        return await self._records.ledger.read(stored.leases, run.user, server)
 
     async def cancel(self, asker: Asker, run_id: str, note: str = "") -> Run:
         """End a run; its output up to now stays.  A repeat changes nothing.
@@ -246,11 +247,7 @@ class Runs:
             at_least=body.at_least,
         )  # fmt: skip
         admission_check.check(ask, self._snapshot())
-        try:
-            allowed = await self._hub.may_start_servers(asker.name)
-        except HubUnreachableError as error:
-            raise hub_unreachable() from error
-        if not allowed:
+        if not await self._hub.may_start_servers(asker.name):
             raise GPULeaseError(
                 "runs_not_set_up",
                 "Whole notebooks cannot be run here: the lease service may not start servers.",
@@ -262,17 +259,14 @@ class Runs:
         """Return what the asking server was started with: a run has the same image."""
         if asker.claimed_server is None:
             return {}
-        try:
-            server = (await self._hub.servers(asker.name)).get(asker.claimed_server)
-        except HubUnreachableError as error:
-            raise hub_unreachable() from error
+        server = (await self._hub.servers(asker.name)).get(asker.claimed_server)
         return dict(server.options) if server is not None else {}
 
     async def _earlier(self, asker: Asker, wanted: Sequence[str]) -> tuple[str, ...]:
         """Return the runs to follow; an array's id stands for all of its runs."""
         found: list[str] = []
         for each in wanted:
-            array = await self._records.of_array(each) if each else []
+            array = await self._records.ledger.read(stored.of_array, each) if each else []
             found += [x.id for x in array if _may_see(asker, x)] or [
                 (await self.one(asker, each)).id
             ]

@@ -10,17 +10,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from datetime import datetime
 
 from gpulease.background import keep_polling
-from gpulease.policy.model import Lease
 from gpulease.runs import life, model
 from gpulease.runs.model import Run, RunState, ServerSeen, Terms
 from gpulease.service.control_loop.ledger import Ledger
 from gpulease.service.hubs.api import HubRefusedError, HubUnreachableError
 from gpulease.service.hubs.hubs import Hubs
-from gpulease.store import RunChange, RunEvent
+from gpulease.store import RunChange
 from gpulease.store import runs as stored
 
 log = logging.getLogger(__name__)
@@ -35,37 +34,18 @@ class RunRecords:
         self.clock = clock
         #: Set when there is something to do for whoever follows the runs.
         self.wanted = asyncio.Event()
-        self._ledger = ledger
+        self.ledger = ledger
 
     async def load(self) -> None:
         """Read what is alive."""
-        await self._remember(await self._ledger.read(stored.live))
+        await self._remember(await self.ledger.read(stored.live))
 
     async def find(self, run_id: str) -> Run | None:
         """Return a run, however old."""
         run = self.known.get(run_id)
         if run is None:
-            run = await self._ledger.read(stored.one, run_id)
+            run = await self.ledger.read(stored.one, run_id)
         return run
-
-    async def of_array(self, array: str) -> list[Run]:
-        """Return the runs of one array, however old."""
-        return await self._ledger.read(stored.of_array, array)
-
-    async def page(
-        self, users: Sequence[str] | None, *, offset: int, limit: int
-    ) -> tuple[list[Run], int]:
-        """Return runs of some people, or of all, newest first, and how many there are."""
-        return await self._ledger.read(stored.page, users, offset=offset, limit=limit)
-
-    async def events(self, run_id: str) -> list[RunEvent]:
-        """Return what happened to a run, oldest first."""
-        return await self._ledger.read(stored.events, run_id)
-
-    async def leases(self, run: Run) -> list[Lease]:
-        """Return the leases that a run has had, oldest first."""
-        server = model.server_of(run.id)
-        return await self._ledger.read(stored.leases, run.user, server)
 
     async def save(self, changes: Sequence[RunChange]) -> None:
         """Store changes, all or none; then they are true.
@@ -75,7 +55,7 @@ class RunRecords:
         """
         if not changes:
             return
-        await self._ledger.write(stored.save, changes, self.clock())
+        await self.ledger.write(stored.save, changes, self.clock())
         for change in changes:
             run = change.after
             if change.what:
@@ -89,7 +69,7 @@ class RunRecords:
         self.known |= {run.id: run for run in runs}
         wanted = {each for run in self.known.values() if not _over(run) for each in run.after}
         for each in wanted - self.known.keys():
-            found = await self._ledger.read(stored.one, each)
+            found = await self.ledger.read(stored.one, each)
             if found is not None:
                 self.known[each] = found
         self.known = {
@@ -104,6 +84,7 @@ def _over(run: Run) -> bool:
 _NO_NAMED_SERVERS = "Named servers are not enabled"
 
 
+@dataclass(eq=False)
 class RunServers:
     """The servers of runs.
 
@@ -115,26 +96,20 @@ class RunServers:
         every: seconds between two looks at the hub; a change makes one at once.
     """
 
-    def __init__(
-        self,
-        records: RunRecords,
-        hub: Hubs,
-        terms: Callable[[], Terms],
-        linked: Callable[[str, str], bool],
-        *,
-        every: float = 10.0,
-    ) -> None:
-        self._records = records
-        self._hub = hub
-        self._bounds = terms
-        self._linked = linked
-        self._every = every
+    records: RunRecords
+    hub: Hubs
+    terms: Callable[[], Terms]
+    linked: Callable[[str, str], bool]
+    _: KW_ONLY
+    every: float = 10.0
+
+    def __post_init__(self) -> None:
         self._asked: dict[str, int] = {}  # run -> the attempt for which a server was asked for
 
     async def watch(self) -> None:
         """Follow all runs until cancelled."""
         await keep_polling(
-            self.look, self._records.wanted, every=self._every, log=log,
+            self.look, self.records.wanted, every=self.every, log=log,
             failed="runs are not followed", away=(HubUnreachableError,),
         )  # fmt: skip
 
@@ -145,25 +120,25 @@ class RunServers:
             HubUnreachableError: the hub did not answer.
             GPULeaseError: the store did not take a change.
         """
-        if all(run.state is RunState.ENDED and run.cleared for run in self._records.known.values()):
+        if all(run.state is RunState.ENDED and run.cleared for run in self.records.known.values()):
             return
         servers = await self._servers()
-        async with self._records.lock:
-            now = self._records.clock()
+        async with self.records.lock:
+            now = self.records.clock()
             changed = life.look(
-                self._records.known.values(), servers, self._asked, now, self._bounds()
+                self.records.known.values(), servers, self._asked, now, self.terms()
             )
-            await self._records.save(
+            await self.records.save(
                 [
-                    RunChange(self._records.known[run.id], run, "gpulease", run.reason, run.note)
+                    RunChange(self.records.known[run.id], run, "gpulease", run.reason, run.note)
                     for run in changed
                 ]
             )
-        runs = list(self._records.known.values())
+        runs = list(self.records.known.values())
         work = [self._errand(run, servers.get(run.id)) for run in runs]
         again = await asyncio.gather(*work)
         if changed or any(again):
-            self._records.wanted.set()
+            self.records.wanted.set()
 
     async def _errand(self, run: Run, server: ServerSeen | None) -> bool:
         """Do at the hub what a run needs; tell whether something follows at once."""
@@ -177,7 +152,7 @@ class RunServers:
     async def _start(self, run: Run) -> bool:
         self._asked[run.id] = run.attempt
         try:
-            await self._hub.start_server(run.user, model.server_of(run.id), run.options)
+            await self.hub.start_server(run.user, model.server_of(run.id), run.options)
         except HubRefusedError as error:
             log.warning("the hub starts no server for a run: %s", error.said, extra={"run": run.id})
             await self._refused(run, error)
@@ -188,47 +163,47 @@ class RunServers:
         return True
 
     async def _refused(self, run: Run, error: HubRefusedError) -> None:
-        async with self._records.lock:
-            if self._records.known.get(run.id) != run:
+        async with self.records.lock:
+            if self.records.known.get(run.id) != run:
                 return  # cancelled meanwhile
-            now = self._records.clock()
-            if error.status == 403 or _NO_NAMED_SERVERS in error.said:
+            now = self.records.clock()
+            if error.code == 403 or _NO_NAMED_SERVERS in error.said:
                 after = life.move(
                     run, RunState.ENDED, "not_set_up", now, note=error.said, cleared=True
                 )
             elif "already running" in error.said or "pending" in error.said:
                 return
             else:
-                after = life.fault(run, "server_failed", error.said, now, self._bounds())
-            await self._records.save([RunChange(run, after, "hub", after.reason, error.said)])
+                after = life.fault(run, "server_failed", error.said, now, self.terms())
+            await self.records.save([RunChange(run, after, "hub", after.reason, error.said)])
 
     async def _remove(self, run: Run) -> bool:
         """Have its server removed; until it is, the next look tries again."""
         try:
-            gone = await self._hub.remove_server(run.user, model.server_of(run.id))
+            gone = await self.hub.remove_server(run.user, model.server_of(run.id))
         except HubUnreachableError as error:
             log.warning("%s", error, extra={"run": run.id})
             return False
         if not gone:
             return False
-        async with self._records.lock:
-            now = self._records.known.get(run.id)
+        async with self.records.lock:
+            now = self.records.known.get(run.id)
             if now is not None and now.state not in life.BUSY and not now.cleared:
                 after = replace(now, cleared=True, version=now.version + 1)
-                await self._records.save([RunChange(now, after, "gpulease")])
+                await self.records.save([RunChange(now, after, "gpulease")])
         return run.state is RunState.WAITING
 
     async def _servers(self) -> dict[str, ServerSeen]:
         """Return the server of each run that has one, or whose hub does not say."""
-        users = {run.user for run in self._records.known.values() if run.state in life.BUSY}
-        there = await self._hub.running(users) if users else {}
+        users = {run.user for run in self.records.known.values() if run.state in life.BUSY}
+        there = await self.hub.running(users) if users else {}
         found: dict[str, ServerSeen] = {}
-        for run in self._records.known.values():
+        for run in self.records.known.values():
             name = model.server_of(run.id)
             server = there.get(run.user, {}).get(name)
             away = run.user in users and run.user not in there
             if server is not None and server.active:
                 found[run.id] = ServerSeen(server.ready)
-            elif self._linked(run.user, name) or (away and run.state in life.BUSY):
+            elif self.linked(run.user, name) or (away and run.state in life.BUSY):
                 found[run.id] = ServerSeen(True)  # one look at a hub that starts may be wrong
         return found

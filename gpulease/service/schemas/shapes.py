@@ -9,7 +9,7 @@ from typing import Any, Generic, Literal, NotRequired, TypeVar
 
 from typing_extensions import TypedDict
 
-from gpulease.protocol import BudgetView
+from gpulease.protocol.service import BudgetView
 from gpulease.simulate.outcome import ReplayOutcome
 
 Item = TypeVar("Item")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -302,17 +303,12 @@ class GPULeaseService(Application):
         )
 
     def _ages(self) -> Ages:
-        return Ages(
-            minutes=self.keep_minutes_days,
-            evidence=self.keep_evidence_days,
-            leases=self.keep_leases_days,
-            runs=self.keep_runs_days,
-            reservations=self.keep_reservations_days,
-            policies=self.keep_policies_days,
-            usage=self.keep_usage_days,
-            plans=self.keep_plans_days,
-            plans_bytes=size_option("keep_plans_size", self.keep_plans_size),
-        )
+        days = {
+            each.name: getattr(self, f"keep_{each.name}_days")
+            for each in fields(Ages)
+            if each.name != "plans_bytes"
+        }
+        return Ages(**days, plans_bytes=size_option("keep_plans_size", self.keep_plans_size))
 
 
 def _slashes(path: str) -> str:

@@ -37,7 +37,6 @@ from gpulease.service.metrics import Metrics
 from gpulease.service.settings.reading import FurtherHub, bad_option, size_option
 from gpulease.store import Ages
 
-_NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 #: Seconds that placing a pod, starting and connecting may take beside the pull of its image.
 _START_SLACK = 300.0
 
@@ -116,11 +115,11 @@ class KubernetesSettings(Configurable):
 
     @default("namespaces")
     def _namespaces(self) -> list[str]:
-        return [own_namespace()]
+        return [labels.own_namespace()]
 
     @default("agent_account")
     def _agent_account(self) -> str:
-        return f"{own_namespace()}/gpulease-agent"
+        return f"{labels.own_namespace()}/gpulease-agent"
 
     def pod_settings(self) -> PodSettings:
         """Return what is said of all lease pods.
@@ -146,7 +145,6 @@ class KubernetesSettings(Configurable):
             runtime_class=self.runtime_class,
             home=self.home,
             ports=self.ports,
-            # The planner bounds each stage of a start; the pod's own deadline must not be sooner.
             start_max=PULL_MAX + _START_SLACK,
             mirror_limit=mirror_limit,
             park=self.park,
@@ -206,14 +204,6 @@ class KubernetesSettings(Configurable):
         return KubernetesProvider(
             client, link, settings, classes=classes, images=images, elastic=elastic, wake=wake
         )
-
-
-def own_namespace() -> str:
-    """Return the namespace of the pod that this process runs in, ``default`` outside of one."""
-    try:
-        return _NAMESPACE_FILE.read_text(encoding="ascii").strip() or "default"
-    except OSError:
-        return "default"
 
 
 log = logging.getLogger(__name__)

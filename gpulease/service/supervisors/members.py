@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from gpulease.policy.model import Lease
-from gpulease.protocol import NodeAddress, ToSupervisor
 from gpulease.protocol.reports import FromSupervisor
+from gpulease.protocol.supervisor import NodeAddress, ToSupervisor
 
 
 class Wire(Protocol):

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 
 from gpulease.errors import GPULeaseError
 from gpulease.policy.model import Alert, Lease, LeaseState, TimeOuts
-from gpulease.protocol import ToSupervisor
 from gpulease.protocol.reports import KEYS_MAX, FromSupervisor
+from gpulease.protocol.supervisor import ToSupervisor
 from gpulease.providers.base import LinkState
 from gpulease.service.supervisors.members import Members, Wire
 

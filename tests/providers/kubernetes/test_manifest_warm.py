@@ -5,10 +5,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from gpulease import protocol
 from gpulease.policy.catalog import Warm
 from gpulease.policy.model import GPUClass
 from gpulease.policy.pods import PodAsk, Toleration
+from gpulease.protocol import names as protocol
 from gpulease.providers.kubernetes.manifests.manifest import lease_pod, notebook_container
 from gpulease.providers.kubernetes.observed import pods
 from gpulease.providers.kubernetes.warm.manifest import (

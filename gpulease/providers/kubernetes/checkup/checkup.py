@@ -16,7 +16,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from gpulease import labels
-from gpulease.protocol import ENV_SERVICE_URL
+from gpulease.protocol.names import ENV_SERVICE_URL
 from gpulease.providers.kubernetes.api import client
 from gpulease.providers.kubernetes.api.client import (
     CLAIMS,

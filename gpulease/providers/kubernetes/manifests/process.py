@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from gpulease import protocol
 from gpulease.policy.model import GPUClass, Lease
 from gpulease.policy.pods import AskKind, PodAsk, Sharing
+from gpulease.protocol import names as protocol
 from gpulease.protocol.variables import is_secret
 
 #: Where the projected token lies in the pod.
