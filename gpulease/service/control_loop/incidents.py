@@ -172,21 +172,27 @@ def note_for(asker: Asker, source: str, target: str, note: str) -> str:
 
 
 def _change(row: AuditRecord) -> ChangeView:
-    about = _about(row, audited(row.why))
-    return {**about, "source": row.source or "", "target": row.target}
-
-
-def _view(row: AuditRecord) -> IncidentView:
-    sentence, _ = catalogue.ALERTS.get(row.why) or reasons.WAITING[row.why]
-    return _about(row, Text(sentence))
-
-
-def _about(row: AuditRecord, sentence: str) -> IncidentView:
     return {
         "at": row.at.isoformat(),
         "who": row.who,
         "why": row.why,
-        "sentence": sentence,
+        "sentence": audited(row.why),
+        "user": row.user,
+        "lease": row.lease_id,
+        "gpu_class": row.gpu_class,
+        "source": row.source or "",
+        "target": row.target,
+        "note": row.note,
+    }
+
+
+def _view(row: AuditRecord) -> IncidentView:
+    sentence, _ = catalogue.ALERTS.get(row.why) or reasons.WAITING[row.why]
+    return {
+        "at": row.at.isoformat(),
+        "who": row.who,
+        "why": row.why,
+        "sentence": Text(sentence),
         "user": row.user,
         "lease": row.lease_id,
         "gpu_class": row.gpu_class,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TypedDict, cast
+from typing import TypedDict
 
 from gpulease.policy import capacity
 from gpulease.policy.explanation.explain import Explanation, admin_step, explain, of_wish
@@ -142,14 +142,6 @@ def _longest(snapshot: Snapshot, since: Callable[[Lease], datetime | None]) -> d
     return found
 
 
-#: Members of a lease that are told as they are, and instants.
-_PLAIN = (
-    "id", "version", "user", "server", "kernel_id", "origin", "project", "gpu_class", "asked_class",
-    "needs", "count", "min_count", "asked_count", "nodes", "reason",
-)  # fmt: skip
-_TIMES = ("active_since", "hard_end", "warned_until", "drain_until")
-
-
 class Figures(TypedDict):
     """The members of a view that move all the time."""
 
@@ -162,9 +154,9 @@ class Figures(TypedDict):
     budget: BudgetView | None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _MadeFrom:
-    """All that a view says but its figures; the same view comes of equal ones."""
+    """All that a view says but its figures."""
 
     lease: Lease
     policy: PolicyDocument
@@ -176,6 +168,26 @@ class _MadeFrom:
     asides: str
     notebook: str
     upgrade: Shape | None
+
+    def same_as(self, other: _MadeFrom) -> bool:
+        """Whether the same view comes of it; records and policies are compared by identity."""
+        return (
+            self.lease is other.lease
+            and self.policy is other.policy
+            and self._rest() == other._rest()
+        )
+
+    def _rest(self) -> tuple[object, ...]:
+        return (
+            self.ahead,
+            self.said,
+            self.devices,
+            self.simulated,
+            self.asides,
+            self.outs,
+            self.notebook,
+            self.upgrade,
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -249,7 +261,7 @@ class Views:
         )
         figures = self._figures(lease, snapshot)
         made = self._made.get(lease.id)
-        if made is None or made.of != made_from:
+        if made is None or not made.of.same_as(made_from):
             made = _Made(made_from, figures, self._whole(made_from, figures))
         elif made.figures != figures:
             made = _Made(made_from, figures, {**made.view, **figures})
@@ -274,19 +286,42 @@ class Views:
     def _whole(of: _MadeFrom, figures: Figures) -> LeaseView:
         lease, policy, outs, ahead = of.lease, of.policy, of.outs, of.ahead
         said = _said(of)
-        found = {
-            **figures,
-            **{name: getattr(lease, name) for name in _PLAIN},
-            **{name: iso(getattr(lease, name)) for name in _TIMES},
+        view: LeaseView = {
+            "ends_at": figures["ends_at"],
+            "ends_by": figures["ends_by"],
+            "verdict": figures["verdict"],
+            "utilisation": figures["utilisation"],
+            "busy_share": figures["busy_share"],
+            "memory_used": figures["memory_used"],
+            "budget": figures["budget"],
+            "id": lease.id,
+            "version": lease.version,
+            "user": lease.user,
+            "server": lease.server,
+            "kernel_id": lease.kernel_id,
+            "origin": lease.origin,
+            "project": lease.project,
+            "gpu_class": lease.gpu_class,
+            "asked_class": lease.asked_class,
+            "needs": lease.needs,
+            "count": lease.count,
+            "min_count": lease.min_count,
+            "asked_count": lease.asked_count,
             "upgrade": upgrade_view(of.upgrade, lease, policy),
+            "nodes": lease.nodes,
             "simulated": of.simulated,
             "state": lease.state.value,
+            "reason": lease.reason,
             "sentence": said.sentence,
             "next_step": said.next_step,
             "position": ahead.position if ahead else None,
             "expected_start": iso(ahead.expected_start if ahead else None),
             "expected_between": [each.isoformat() for each in (ahead and ahead.between) or ()],
             "created": lease.created.isoformat(),
+            "active_since": iso(lease.active_since),
+            "hard_end": iso(lease.hard_end),
+            "warned_until": iso(lease.warned_until),
+            "drain_until": iso(lease.drain_until),
             "keep": keep_view(lease, outs),
             "devices": devices_once(each for each in of.devices if each is not None),
             "end": end_view(lease, said.sentence),
@@ -297,7 +332,7 @@ class Views:
             "notebook": of.notebook,
             "blockers": [] if lease.state is LeaseState.ENDED else blockers(lease),
         }
-        return of_run(of_card(cast("LeaseView", found), lease), lease)
+        return of_run(of_card(view, lease), lease)
 
     def seen_by(
         self, asker: Asker, leases: Sequence[Lease], busy: Mapping[str, float | None] | None = None

@@ -6,7 +6,6 @@ What they do stands in ``leases.commands`` and ``runs.commands``.
 from __future__ import annotations
 
 import logging
-from typing import cast
 
 from gpulease.errors import GPULeaseError
 from gpulease.policy.budgets import Remainder
@@ -346,34 +345,43 @@ class RunReports(BaseHandler):
         self.answer(view(run, self.services, self.asker))
 
 
-#: Members of a run that are told as they are.
-_PLAIN = (
-    "id", "user", "notebook", "opens", "reason", "attempt", "cells", "done", "gpu_class", "count",
-    "nodes", "min_count", "at_least", "project", "array", "index", "version",
-)  # fmt: skip
-
-
 def view(run: Run, services: Services, asker: Asker) -> RunView:
     """Return a run as it is told: how it stands with its GPU speaks to its own person only."""
     server, result = model.server_of(run.id), model.result_of(run)
-    found = {name: getattr(run, name) for name in _PLAIN} | {
+    return {
+        "id": run.id,
+        "user": run.user,
+        "notebook": run.notebook,
         "result": result,
+        "opens": run.opens,
         "server": server,
         "state": run.state.value,
+        "reason": run.reason,
         "sentence": sentences.sentence(run),
         "next_step": sentences.next_step(run, run.opens or result),
         "outcome": run.outcome.value if run.outcome is not None else None,
+        "attempt": run.attempt,
+        "cells": run.cells,
+        "done": run.done,
         "gpu": _gpu(run, server, services, mine=asker.name == run.user),
+        "gpu_class": run.gpu_class,
+        "count": run.count,
+        "nodes": run.nodes,
+        "min_count": run.min_count,
+        "at_least": run.at_least,
         "seconds": run.wanted,
+        "project": run.project,
         "budget": budget_view(_remainder(run, services)),
         "parameters": dict(run.parameters),
         "after": list(run.after),
+        "array": run.array,
+        "index": run.index,
         "on_loss": run.on_loss.value,
         "created": run.created.isoformat(),
         "started": run.started.isoformat() if run.started else None,
         "ended": run.ended.isoformat() if run.ended else None,
+        "version": run.version,
     }
-    return cast("RunView", found)
 
 
 def _end(lease: Lease) -> str:
