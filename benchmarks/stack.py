@@ -13,7 +13,8 @@ from typing import Any
 
 from benchmarks.kernels import CellError
 from benchmarks.measure import progress
-from gpulease.demo import launch, processes
+from gpulease.companion import tree
+from gpulease.demo import launch
 from gpulease.demo.browse import Browser
 from gpulease.demo.kernel_socket import CellRun, KernelSocket
 from gpulease.demo.options import NOTEBOOK, PEOPLE, DemoOptions
@@ -28,7 +29,7 @@ def hub(gpus: int, *, not_ahead: tuple[str, ...] = ()) -> Iterator[DemoOptions]:
 
     The servers of `not_ahead` start no supervisor before they have a lease.
     """
-    processes.become_subreaper()
+    tree.become_subreaper()
     with tempfile.TemporaryDirectory(prefix="gpulease-bench-", ignore_cleanup_errors=True) as made:
         options = DemoOptions(
             directory=Path(made),

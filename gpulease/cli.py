@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from gpulease import __version__
 from gpulease.commands import admin, runs, usage
-from gpulease.companion import cli as companion
+from gpulease.companion import launch
 from gpulease.errors import GPULeaseError
 from gpulease.gpus.agent import arguments as agent
 from gpulease.terminal import LINES, plain
@@ -156,7 +156,7 @@ def command_line() -> argparse.ArgumentParser:
         description="Runs the lease service. The hub starts it with the right environment"
         " (service_command), or you run it with the same JUPYTERHUB_* variables.",
     )
-    companion.add_parsers(commands)
+    launch.add_parsers(commands)
     _add_agent(commands)
     _add_policy(commands)
     _add_reservations(commands)

@@ -56,19 +56,7 @@ class Api:
         self, namespace: str, name: str, audience: str = "", bound_to: Object | None = None
     ) -> str:
         """Return a new token of a service account, bound to an object if one is given."""
-        spec: Object = {"expirationSeconds": 7200}
-        if audience:
-            spec["audiences"] = [audience]
-        if bound_to is not None:
-            metadata = bound_to["metadata"]
-            spec["boundObjectRef"] = {
-                "apiVersion": bound_to["apiVersion"],
-                "kind": bound_to["kind"],
-                "name": metadata["name"],
-                "uid": metadata["uid"],
-            }
-        path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
-        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
+        path, body = token_request(namespace, name, audience, bound_to)
         token: str = self.request("POST", path, body)["status"]["token"]
         return token
 
@@ -108,6 +96,14 @@ class Api:
         """Create an object where its own kind and namespace say."""
         return self.request("POST", path_of(document, collection=True), document, "", **query)
 
+    def ensure(self, document: Object) -> None:
+        """Create an object unless it is there."""
+        try:
+            self.create(document)
+        except ApiError as error:
+            if error.status != 409:
+                raise
+
     def get(self, path: str) -> Object:
         return self.request("GET", path)
 
@@ -121,6 +117,14 @@ class Api:
 
     def delete(self, path: str, body: Object | None = None) -> Object:
         return self.request("DELETE", path, body)
+
+    def remove(self, path: str, body: Object | None = None) -> None:
+        """Delete an object if it is there."""
+        try:
+            self.delete(path, body)
+        except ApiError as error:
+            if error.status != 404:
+                raise
 
     def pod(self, namespace: str, name: str) -> Object:
         return self.get(f"/api/v1/namespaces/{namespace}/pods/{name}")
@@ -138,6 +142,25 @@ class Api:
         """Return what a pod wrote."""
         path = f"/api/v1/namespaces/{namespace}/pods/{name}/log"
         return str(self.request("GET", path, None, "", **query).get("message", ""))
+
+
+def token_request(
+    namespace: str, name: str, audience: str = "", bound_to: Object | None = None
+) -> tuple[str, Object]:
+    """Return where and how a token of a service account is asked for."""
+    spec: Object = {"expirationSeconds": 7200}
+    if audience:
+        spec["audiences"] = [audience]
+    if bound_to is not None:
+        metadata = bound_to["metadata"]
+        spec["boundObjectRef"] = {
+            "apiVersion": bound_to["apiVersion"],
+            "kind": bound_to["kind"],
+            "name": metadata["name"],
+            "uid": metadata["uid"],
+        }
+    path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
+    return path, {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
 
 
 def path_of(document: Object, *, collection: bool = False) -> str:

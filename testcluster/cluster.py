@@ -149,7 +149,7 @@ class Cluster:
         if "nvidia.com/gpu.present" not in node["metadata"]["labels"]:
             api.patch(f"/api/v1/nodes/{NODE}", {"metadata": {"labels": NODE_LABELS}})
         account = api.find("/api/v1/namespaces/default/serviceaccounts/default")
-        return _is_ready(node) and _shows_devices(node, self.layout) and account is not None
+        return is_ready(node) and _shows_devices(node, self.layout) and account is not None
 
     def _start_all(self, *, with_service: bool) -> None:
         with namespaces.visiting(self.layout):
@@ -186,7 +186,8 @@ class Cluster:
         return True
 
 
-def _is_ready(node: Object) -> bool:
+def is_ready(node: Object) -> bool:
+    """Whether a node says that it is Ready."""
     conditions = node["status"].get("conditions", ())
     return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import yaml
 
+from gpulease.companion.tree import die_with_parent
 from testcluster.api import Api, ApiError, Object, path_of
 from testcluster.build import KUEUE, beside_program
 from testcluster.cluster import Cluster
 from testcluster.layout import NODE_ADDRESS
-from testcluster.namespaces import die_with_parent
 from testcluster.pki import Authority
 from testcluster.pods import wait_until_gone
 from tests.helpers import wait_for

@@ -1,7 +1,7 @@
 """Many nodes that kwok plays: scheduling and bookkeeping are real, the containers are not."""
 
 from testcluster.api import Api, Object
-from testcluster.cluster import Cluster
+from testcluster.cluster import Cluster, is_ready
 
 #: A node that kwok plays bears this label; pods that shall land there select it.
 LABEL = {"type": "kwok"}
@@ -35,12 +35,7 @@ def remove_nodes(cluster: Cluster) -> None:
 
 def ready_nodes(api: Api) -> set[str]:
     """Return the names of the nodes that are Ready."""
-    return {
-        node["metadata"]["name"]
-        for node in api.items("/api/v1/nodes")
-        for each in node["status"].get("conditions", ())
-        if each["type"] == "Ready" and each["status"] == "True"
-    }
+    return {each["metadata"]["name"] for each in api.items("/api/v1/nodes") if is_ready(each)}
 
 
 def _node(name: str, gpus: int) -> Object:

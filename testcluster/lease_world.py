@@ -22,7 +22,7 @@ from gpulease.providers.kubernetes.manifests.process import TOKEN_FILE
 from gpulease.providers.kubernetes.provider import KubernetesProvider
 from gpulease.providers.local import processes
 from testcluster import agents
-from testcluster.api import Api, ApiError, Object
+from testcluster.api import Api, Object
 from testcluster.cluster import Cluster
 from testcluster.images import GPULEASE_IMAGE
 from testcluster.pods import wait_for_phase
@@ -95,11 +95,7 @@ class LeaseWorld:
 
     def account(self, name: str) -> None:
         metadata = {"name": name, "namespace": self.namespace}
-        try:
-            self.api.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})
-        except ApiError as error:
-            if error.status != 409:
-                raise
+        self.api.ensure({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})
 
     def server(self, user: str, server: str = "", **spec: Any) -> Object:
         """Create the pod of a notebook server and return it once it runs."""

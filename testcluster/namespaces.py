@@ -17,12 +17,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from gpulease.companion.tree import die_with_parent
 from testcluster.layout import FIRST_SERVICE, NODE_ADDRESS, RECORDS, SERVICE_NETWORK, Layout
 
 CGROUPS = Path("/sys/fs/cgroup")
 _WATCHERS = Path("/proc/sys/fs/inotify/max_user_instances")
 _WATCHERS_NEEDED = 1024
-_PR_SET_PDEATHSIG = 1
 _CLONE_NEWNET = 0x40000000
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -241,11 +241,6 @@ def _read(path: Path) -> str:
         return path.read_text(encoding="utf-8", errors="replace")
     except (FileNotFoundError, ProcessLookupError):
         return ""
-
-
-def die_with_parent() -> None:
-    """Let the kernel kill this process when the thread that started it ends; for `preexec_fn`."""
-    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _wait(condition: Callable[[], int], seconds: float, what: str) -> int:

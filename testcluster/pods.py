@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from testcluster.api import Api, ApiError, Object
+from testcluster.api import Api, Object
 from testcluster.images import GPULEASE_IMAGE
 from testcluster.layout import NODE
 from tests.helpers import wait_for
@@ -84,11 +84,7 @@ def delete_namespace(api: Api, name: str) -> None:
     options = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 1}
     pods = f"/api/v1/namespaces/{name}/pods"
     for each in api.items(pods):
-        try:
-            api.delete(f"/api/v1/namespaces/{name}/pods/{each['metadata']['name']}", options)
-        except ApiError as error:
-            if error.status != 404:
-                raise
+        api.remove(f"{pods}/{each['metadata']['name']}", options)
     api.delete(f"/api/v1/namespaces/{name}")
 
     def holders() -> list[str]:

@@ -91,16 +91,7 @@ class account_of:
 
     def __exit__(self, *_: object) -> None:
         for document in self.made:
-            remove(self.api, document)
-
-
-def remove(api: Api, document: Object) -> None:
-    """Delete an object if it is there."""
-    try:
-        api.delete(path_of(document))
-    except ApiError as error:
-        if error.status != 404:
-            raise
+            self.api.remove(path_of(document))
 
 
 def lacks(client: Api, event: Object) -> bool:

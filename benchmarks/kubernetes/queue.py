@@ -12,7 +12,7 @@ from typing import Any
 
 from benchmarks.kubernetes.load import ASKS, NODES, bare, load, run
 from benchmarks.measure import Variants, report
-from testcluster import kueue, rights
+from testcluster import kueue
 from testcluster.cluster import Cluster
 from testcluster.kwok import GPUS
 from testcluster.many.crowd import kwok_nodes
@@ -50,7 +50,5 @@ async def measure(cluster: Cluster, *, rounds: int, scale: float) -> dict[str, A
                 f"{number} asks through Kueue", load(cluster, number, RATE, variants, QUEUE)
             )
     finally:
-        for each in shipped.documents(shipped.KUEUE):
-            if each["kind"] != "Kustomization":
-                rights.remove(cluster.api, each)
+        shipped.remove(cluster.api, shipped.KUEUE)
     return report("kubernetes: queue", variants, [], asks=number, runs=runs)

@@ -1,12 +1,12 @@
-"""``python -m gpulease.companion``: see ``run``, and ``pod_process`` for ``--pod``."""
+"""``python -m gpulease.companion``: see ``run``, and ``pod`` for ``--pod``."""
 
 import sys
 
 if __name__ == "__main__":
     if sys.argv[1:] == ["--pod"]:
-        from gpulease.companion import pod_process  # this path imports as little as it can
+        from gpulease.companion import pod  # this path imports as little as it can
 
-        sys.exit(pod_process.run())
+        sys.exit(pod.run())
     from gpulease.companion.run import main
 
     sys.exit(main())

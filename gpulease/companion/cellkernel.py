@@ -13,13 +13,15 @@ import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from typing import Any
+from weakref import WeakSet
 
 from ipykernel.iostream import OutStream
 from ipykernel.ipkernel import IPythonKernel
 
 from gpulease.channel.pair import ChildEnd
-from gpulease.companion.loopwork import user_code
+from gpulease.errors import GPULeaseError
 from gpulease.protocol.control import EXECUTE_METADATA, ReplyMetadata
 from gpulease.sides.magics import magics_of
 from gpulease.sides.sources import learn
@@ -210,3 +212,124 @@ def _past_interrupts() -> Iterator[None]:
 async def _tick() -> None:
     while True:  # noqa: ASYNC110 - the turning of the loop is the purpose
         await asyncio.sleep(_TICK_SECONDS)
+
+
+_USERS: ContextVar[bool] = ContextVar("gpulease_user_code", default=False)
+
+
+@contextmanager
+def user_code() -> Iterator[None]:
+    """Mark what is made within, and what that makes later, as the user's."""
+    token = _USERS.set(True)
+    try:
+        yield
+    finally:
+        _USERS.reset(token)
+
+
+class LoopWork:
+    """Counts the tasks and timers that user code left on the main thread's loop; any thread asks.
+
+    What is made while user code runs, or later by that, carries the mark of its context, so that it
+    differs from the kernel's own.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop: Any = loop
+        # Weak: a task that nobody holds vanishes here as it does in a plain kernel.
+        self._tasks: WeakSet[asyncio.Future[Any]] = WeakSet()
+        self._before: Any = loop.get_task_factory()
+        loop.set_task_factory(self._make)
+
+    @property
+    def alive(self) -> int:
+        """How many tasks of the user live; where there is none, how many timers wait."""
+        return len(self._tasks) or self._timers()
+
+    def _make(self, loop: asyncio.AbstractEventLoop, work: Any, **more: Any) -> Any:
+        if self._before is not None:
+            task = self._before(loop, work, **more)
+        else:
+            task = asyncio.Task(work, loop=loop, **more)
+        context = more.get("context")
+        if _USERS.get() if context is None else context.get(_USERS, False):
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        return task
+
+    def _timers(self) -> int:
+        # asyncio tells of its timers nowhere else; another kind of loop has none to show.
+        waiting = list(getattr(self._loop, "_scheduled", ()))
+        return sum(1 for each in waiting if not each.cancelled() and _is_users(each))
+
+
+def _is_users(handle: Any) -> bool:
+    context = getattr(handle, "_context", None)
+    return context is not None and bool(context.get(_USERS, False))
+
+
+class AwayOut(dict[int, Any]):
+    """IPython's ``Out`` of a companion, which has the results of its own cells.
+
+    Those of the notebook come with a cell whose text names them: one by its number, else all.
+    """
+
+    def __init__(self, shell: Any) -> None:
+        super().__init__(shell.user_ns["_oh"])
+        self._shell = shell
+
+    def __missing__(self, key: object) -> Any:
+        """Say where the result of an earlier cell may be."""
+        if not self._may_be_home(key):
+            raise KeyError(key)
+        raise GPULeaseError(
+            "result_at_home",
+            f"Out[{key}] is not on the GPU; if that cell had a result, it is in your notebook.",
+            next_step=f"Write Out[{key}] with its number into the GPU cell itself, then it comes"
+            " with it; or give the value a name where it is made.",
+            status=409,
+        )
+
+    def __contains__(self, key: object) -> bool:
+        return super().__contains__(key) or (self._may_be_home(key) and self.__missing__(key))
+
+    def get(self, key: int, default: Any = None) -> Any:
+        """Return ``Out[key]`` or ``default``."""
+        return self[key] if key in self else default  # noqa: SIM401 - that is what get is here
+
+    def become(self, content: dict[int, Any]) -> None:
+        """Hold what the notebook's ``Out`` holds, in its order."""
+        self.clear()
+        self.update(content)
+
+    def _may_be_home(self, key: object) -> bool:
+        return isinstance(key, int) and 0 < key < self._shell.execution_count
+
+
+def install_out(shell: Any) -> None:
+    """Give a companion's shell this ``Out``."""
+    own = AwayOut(shell)
+    for space in (shell.user_ns, shell.user_ns_hidden):
+        space["_oh"] = space["Out"] = own
+    shell.history_manager.output_hist = own
+
+
+class QuietStream(OutStream):
+    """The companion's stdout or stderr, for which flushing what was flushed already costs nothing.
+
+    ipykernel flushes four times for each cell, and each time waits for another thread.
+    """
+
+    _written = False
+
+    def write(self, string: str) -> Any:
+        """Write; any thread, also those that copy what subprocesses write."""
+        self._written = True
+        return super().write(string)
+
+    def flush(self) -> None:
+        """Send what was written, in order with all else that is shown, and wait until it left."""
+        if self._written:
+            # First: what another thread writes meanwhile is for the next flush.
+            self._written = False
+            super().flush()  # type: ignore[no-untyped-call]

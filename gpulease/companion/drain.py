@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal, NamedTuple
 
 from gpulease.protocol.reports import FromSupervisor
 from gpulease.protocol.service import Blocker
@@ -167,3 +167,30 @@ def seconds_until(when: str, default: float) -> float:
     if not when:
         return default
     return (datetime.fromisoformat(when) - datetime.now(UTC)).total_seconds()
+
+
+#: How long before its end a lease whose service is silent warns in the notebook.
+WARN_BEFORE = timedelta(seconds=60)
+
+Step = Literal["", "warn", "clear", "leave"]
+
+
+def next_step(hard_end: str, now: datetime, *, silent: bool, warned: bool) -> Step:
+    """Return what a lease does at its granted end while the service is silent.
+
+    Silence alone changes nothing: it neither shortens a lease nor lengthens it.
+
+    Args:
+        hard_end: ISO time at which the lease ends; "" for never.
+        now: with its offset.
+        silent: the service is not connected.
+        warned: the notebook was warned by this lease itself.
+    """
+    end = datetime.fromisoformat(hard_end) if hard_end else None
+    if silent and end is not None and now >= end:
+        return "leave"
+    near = end is not None and now >= end - WARN_BEFORE
+    if warned:
+        # A service that is back says itself what is to be said of the end.
+        return "" if near and silent else "clear"
+    return "warn" if near and silent else ""

@@ -27,13 +27,17 @@ from ipykernel.heartbeat import Heartbeat
 from ipykernel.kernelapp import IPKernelApp
 from tornado.ioloop import IOLoop
 from traitlets.config import Config
+from zmq.auth.thread import ThreadAuthenticator
 
 from gpulease.channel.conversation import Message
 from gpulease.channel.pair import ChildEnd
-from gpulease.companion import results
-from gpulease.companion.cellkernel import CellWatch, CompanionKernel, NoShellThread
-from gpulease.companion.home_only import HomeOnly, close_to_strangers
-from gpulease.companion.loopwork import LoopWork
+from gpulease.companion.cellkernel import (
+    CellWatch,
+    CompanionKernel,
+    LoopWork,
+    NoShellThread,
+    install_out,
+)
 from gpulease.companion.tree import die_with_parent
 from gpulease.errors import GPULeaseError
 from gpulease.protocol.names import ENV_LEASE
@@ -54,14 +58,6 @@ class CompanionApp(IPKernelApp):
 
     name = "ipython-kernel"
     home_only: HomeOnly
-    any_ports = False
-
-    def init_connection_file(self) -> None:
-        """Read the connection file; where the system chooses the ports, not those in it."""
-        super().init_connection_file()  # type: ignore[no-untyped-call]
-        if self.any_ports:
-            for name in CHANNELS:
-                setattr(self, f"{name}_port", 0)
 
     def _apply_curve_server_options(self, socket: zmq.Socket[Any]) -> None:
         """Let nobody but home in; ipykernel calls this before it binds a channel."""
@@ -161,7 +157,7 @@ class Companion:
         self._app.kernel.watch = watch
         # On the GPU `with gpu():` and `@gpu.run` do nothing; hidden, so never carried.
         self._app.kernel.shell.push({"gpu": gpu}, interactive=False)
-        results.install(self._app.kernel.shell)
+        install_out(self._app.kernel.shell)
         # While a cell runs it is there already: libraries ask it, as they are imported, where they
         # are, and the first import of one may be that of a value that arrives.
         builtins.get_ipython = IPython.get_ipython  # type: ignore[attr-defined]
@@ -174,7 +170,7 @@ class Companion:
             bulk_port=order.get("bulk_port"),
         )
         return {
-            "ports": {f"{name}_port": getattr(self._app, f"{name}_port") for name in CHANNELS},
+            "connection": _connection(self._app),
             "wire_address": endpoint.address,
             "wire_key": endpoint.server_key,
             "packages": versions(order["packages"]),
@@ -226,6 +222,52 @@ class Companion:
         return {**said, "detail": "" if report.done else "time ran out"}
 
 
+_DOMAIN = "gpulease"
+
+
+class HomeOnly:
+    """Admits only the home kernel, known by its key, to a companion's Jupyter channels.
+
+    Each context that has such channels asks here about a client (ZAP).  jupyter_client has the
+    kernel's own key pair serve its clients too, so without this anyone who knows the public half is
+    let in: https://github.com/jupyter/jupyter_client/pull/1109.
+
+    Args:
+        client_key: the home kernel's public key (Z85).
+    """
+
+    def __init__(self, client_key: str) -> None:
+        self._client_key = client_key.encode()
+        self._authenticators: list[ThreadAuthenticator] = []
+        self._guarded: list[zmq.Context[Any]] = []
+
+    def guard(self, context: zmq.Context[Any]) -> None:
+        """Ask here about each client of ``context``; call it before a socket of it is bound."""
+        if context in self._guarded:
+            return
+        self._guarded.append(context)
+        authenticator = ThreadAuthenticator(context)
+        authenticator.start()
+        authenticator.configure_curve_callback(_DOMAIN, credentials_provider=self)
+        self._authenticators.append(authenticator)
+
+    def callback(self, domain: str, key: bytes) -> bool:  # noqa: ARG002
+        """Answer an authenticator: is this the home kernel's key?"""
+        return key == self._client_key
+
+    def stop(self) -> None:
+        """Let nobody in any more; without this the contexts could not end."""
+        for authenticator in self._authenticators:
+            authenticator.stop()
+        self._authenticators.clear()
+
+
+def close_to_strangers(socket: zmq.Socket[Any] | zmq.Context[Any]) -> None:
+    """Refuse every client of ``socket``, or of a context's sockets, while nobody answers for it."""
+    socket.setsockopt(zmq.ZAP_DOMAIN, _DOMAIN.encode())
+    socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)
+
+
 def _away_side(shell: Any, park_limit: int) -> Away:
     settings = TransferSettings(park_limit=park_limit)
     return AwaySide(shell.user_ns, hidden=frozenset(shell.user_ns_hidden), settings=settings)
@@ -238,17 +280,27 @@ def _application(order: dict[str, Any]) -> Any:
     app = CompanionApp.instance(
         config=config,
         kernel_class=CompanionKernel,
-        outstream_class="gpulease.companion.streams.QuietStream",
+        outstream_class="gpulease.companion.cellkernel.QuietStream",
         connection_file=order["connection_file"],
     )
     app.home_only = HomeOnly(order["wire_key"])
-    app.any_ports = order["any_ports"]
+    app.ip = order["ip"]
+    for name, port in zip(CHANNELS, order["ports"], strict=True):
+        setattr(app, f"{name}_port", port)  # 0: the system chooses
+    app.curve_publickey, app.curve_secretkey = zmq.curve_keypair()
     app.parent_handle = 0  # the private line ends with the supervisor; no polling of parents
     app.log_level = 50
     with _without_debugger():
         app.initialize([])  # type: ignore[no-untyped-call]
     keep_from_cells(app.kernel)
     return app
+
+
+def _connection(app: Any) -> dict[str, Any]:
+    """Return where home finds the channels, without the secret key: home has keys of its own."""
+    found = {**app.get_connection_info(), "key": app.session.key.decode()}
+    del found["curve_secretkey"]
+    return found
 
 
 @contextmanager

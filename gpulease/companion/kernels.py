@@ -20,15 +20,14 @@ from gpulease.background import BackgroundTasks
 from gpulease.channel.conversation import Message
 from gpulease.companion import tree
 from gpulease.companion.activity import WatchedCompanion
-from gpulease.companion.config import SupervisorConfig
+from gpulease.companion.config import Parking, SupervisorConfig
 from gpulease.companion.handshake import (
     check_packages,
     check_protocol,
     check_python,
     check_version,
 )
-from gpulease.companion.lease_nodes import LeaseNodes
-from gpulease.companion.parking import Parking
+from gpulease.companion.nodes import LeaseNodes
 from gpulease.companion.ports import Ports
 from gpulease.companion.processes import CompanionProcess
 from gpulease.errors import GPULeaseError
@@ -42,8 +41,6 @@ from gpulease.sides.environment import (
 )
 
 if TYPE_CHECKING:
-    from jupyter_client.manager import AsyncKernelManager
-
     from gpulease.companion.ahead import Spawned
 
 log = logging.getLogger("gpulease.companion")
@@ -62,14 +59,12 @@ class Companion:
         self,
         kernel_id: str,
         bound: CompanionProcess,
-        manager: AsyncKernelManager,
         ready: Mapping[str, Any],
         args: CompanionOpen,
     ) -> None:
         self.kernel_id = kernel_id
         self.wire_key = args["wire_key"]
         self.bound = bound
-        self.manager = manager
         self.ready = ready
         self.closing = False
         self.ports: list[int] = []
@@ -110,7 +105,6 @@ class Companions:
     Args:
         directory: private, for connection files.
         mark: the lease's mark, or that of a supervisor started ahead.
-        died: told of a companion that ended by itself.
         ip: address of this machine that kernels and wires bind to.
         in_container: the machine is the lease's own.
     """
@@ -119,7 +113,6 @@ class Companions:
         self,
         directory: Path,
         mark: str,
-        died: Died,
         *,
         ip: str = "127.0.0.1",
         in_container: bool = False,
@@ -132,7 +125,7 @@ class Companions:
         self.nodes = LeaseNodes()
         self._parking = Parking()
         self._homes_interpreter = False
-        self._died = died
+        self._died: Died
         self._prepared: CompanionProcess | None = None
         self._opening: set[int] = set()
         self._running: dict[str, Companion] = {}
@@ -157,13 +150,14 @@ class Companions:
         if self._prepared is not None:
             await self._prepared.prepared()
 
-    def bind(self, config: SupervisorConfig, ports: Ports) -> None:
+    def bind(self, config: SupervisorConfig, ports: Ports, died: Died) -> None:
         """Learn what the lease is; the process started ahead takes its mark when it is used.
 
         With a hub, home kernels live on this machine or in a pod of the same image, and bring their
         own interpreter; without one they may live anywhere, and a path of theirs says nothing here.
         """
         self._ip, self._mark, self._ports = config.ip, config.lease_id, ports
+        self._died = died
         self.nodes = LeaseNodes.of(config, self._directory)
         self._parking = config.parking
         self._homes_interpreter = bool(config.service_url)
@@ -230,7 +224,7 @@ class Companions:
         below |= tree.marked([mark], ENV_COMPANION) - {os.getpid()}
         tree.signal_all(below - {pid}, signal.SIGKILL)
         await asyncio.get_running_loop().run_in_executor(None, companion.bound.process.wait)
-        await self._clean_up(companion)
+        self._clean_up(companion)
 
     async def stop_all(self) -> None:
         """Ask every companion to end by itself; those that do not are ended with the tree."""
@@ -245,7 +239,7 @@ class Companions:
             self._prepared.process.wait()
         for companion in self.running:
             companion.bound.process.wait()
-            await self._clean_up(companion)
+            self._clean_up(companion)
         self._running.clear()
         self._beside.cancel()
 
@@ -302,27 +296,24 @@ class Companions:
         self._opening.add(bound.process.pid)
         ports: list[int] = []
         try:
-            # Imported here: while this waits, the companion imports as well.
-            from gpulease.companion.manager import start_manager
-
             check_python(home=args["python"], away=await bound.prepared())
-            order = {
-                "kernel_id": kernel_id,
+            order: dict[str, Any] = {
                 "cwd": args["cwd"],
                 "path": args["path"],
                 "environ": environ,
                 "wire_key": args["wire_key"],
                 "packages": list(args["packages"]),
+                "ip": self._ip,
+                "connection_file": str(self._connection_file(bound.process.pid)),
                 "merge_path": self._in_container,
                 "park_limit": self._parking.limit if self._parking.root else 0,
             }
             ports = self._ports.take(_PORTS_OF_A_KERNEL, self._ip)
             bulk = self._ports.spare(self._ip)
             ports += bulk
+            *order["ports"], order["wire_port"] = ports[:_PORTS_OF_A_KERNEL]
             order["bulk_port"] = bulk[0] if bulk else None
-            manager, ready = await start_manager(
-                bound, order, self._directory, self._ip, ports[:_PORTS_OF_A_KERNEL]
-            )
+            ready = await bound.begin(order)
         except BaseException:
             self._ports.give_back(ports)
             tree.signal_all([bound.process.pid], signal.SIGKILL)
@@ -331,7 +322,7 @@ class Companions:
             raise
         finally:
             self._opening.discard(bound.process.pid)
-        companion = Companion(kernel_id, bound, manager, ready, args)
+        companion = Companion(kernel_id, bound, ready, args)
         companion.ports = ports
         self._running[kernel_id] = companion
         self._beside.keep(self._watch(companion))
@@ -350,13 +341,9 @@ class Companions:
         return await CompanionProcess.start(executable, environ, self._directory)
 
     def _opened(self, companion: Companion, args: CompanionOpen, fresh: bool) -> CompanionOpened:
-        info = dict(companion.manager.get_connection_info())
-        del info["curve_secretkey"]  # the companion's alone; home has keys of its own
-        if isinstance(info["key"], bytes):
-            info["key"] = info["key"].decode()
         path = self._parking.file(companion.kernel_id)
         return CompanionOpened(
-            connection=info,
+            connection=companion.ready["connection"],
             wire_address=companion.ready["wire_address"],
             wire_key=companion.ready["wire_key"],
             pid=companion.bound.process.pid,
@@ -389,10 +376,13 @@ class Companions:
         for wait in late:
             wait.cancel()
 
-    async def _clean_up(self, companion: Companion) -> None:
+    def _clean_up(self, companion: Companion) -> None:
         companion.bound.link.close()
         self._ports.give_back(companion.ports)
-        await companion.manager.cleanup_resources()
+        self._connection_file(companion.bound.process.pid).unlink(missing_ok=True)
+
+    def _connection_file(self, pid: int) -> Path:
+        return self._directory / f"kernel-{pid}.json"
 
 
 def not_parked(detail: str) -> dict[str, Any]:

@@ -17,22 +17,65 @@ import sys
 from asyncio.subprocess import DEVNULL, Process
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 from gpulease.companion import jobs, nodes
-from gpulease.companion.mpi import MPI, called
+from gpulease.companion.nodes import MPI, called
 from gpulease.errors import GPULeaseError
 from gpulease.protocol.names import ENV_LAUNCH_KEYS, ENV_NODES
 
 if TYPE_CHECKING:
     from gpulease.companion.far import FarNodes
 
+
+def add_parsers(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add ``companion`` and ``launch``; nothing heavy is imported until one runs."""
+    parser = commands.add_parser(
+        "companion",
+        help="run GPU cells for a notebook elsewhere, without a hub",
+        description=(
+            "Starts companions on this machine for notebooks that run `%gpu connect FILE`. FILE"
+            " holds a key: keep it private. Ctrl-C ends every process that it started."
+        ),
+    )
+    parser.add_argument(
+        "--connection-file",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help="write here what `%%gpu connect FILE` needs; removed at the end",
+    )
+    parser.add_argument("--ip", default="127.0.0.1", help="address of this machine to listen on")
+    parser.add_argument("--park-dir", default="", help="where values may be parked at the end")
+    parser.set_defaults(run=_run_companion)
+    launcher = commands.add_parser(
+        "launch",
+        help="in a GPU cell: run one command on every node of the lease",
+        description="Runs a command once for each node of this GPU cell's lease, with the variables"
+        " that torchrun sets (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT, ...) and"
+        " torchrun's own options (PET_*), so that `gpulease launch torchrun train.py` needs none."
+        " When one process fails, the others get SIGTERM and five seconds later SIGKILL; the exit"
+        " status is its own (128 and the signal's number where one ended it).",
+    )
+    _add_arguments(launcher)
+    launcher.set_defaults(run=run)
+
+
+def _run_companion(arguments: argparse.Namespace) -> int:
+    from gpulease.companion.run import check_paths
+    from gpulease.companion.run import run as supervise
+
+    check_paths(arguments.connection_file, arguments.park_dir)
+    return supervise(arguments, watch_parent=False)
+
+
 #: What is shown by processes that a command left behind is waited for so long (seconds).
 _LAST_WORDS = 1.0
 _INTERRUPTED = 130
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options to a parser."""
     number = parser.add_mutually_exclusive_group()
     number.add_argument(
@@ -122,7 +165,7 @@ def _processes_on_each(arguments: argparse.Namespace, node: nodes.Node) -> int:
         return arguments.procs or 1
     if node.gpus:
         return node.gpus
-    from gpulease.companion.standalone import visible_devices  # as the container shows them
+    from gpulease.companion.run import visible_devices  # as the container shows them
 
     shown = len(visible_devices())
     if not shown:
@@ -204,7 +247,7 @@ class _Starter:
     def _others(self) -> FarNodes:
         if self._far is None:
             from gpulease.companion.far import FarNodes
-            from gpulease.companion.lease_nodes import read_keys
+            from gpulease.companion.nodes import read_keys
 
             self._far = FarNodes(read_keys(os.environ[ENV_LAUNCH_KEYS]))
         return self._far

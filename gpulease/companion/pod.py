@@ -3,32 +3,187 @@
 Settings come from the environment that the manifest sets; the pod gets a home directory that it may
 write to, an exit status, and the last line that a provider shows.  There is no parent and no stdin:
 the end comes from the service, from SIGTERM, or from the clock.
+
+The companion's process is started before what a supervisor needs is imported, so that both import
+at once: only the light part of the standard library may be imported here.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import re
+import shutil
 import signal
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import datetime
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from gpulease.companion.ahead import Spawned, spawn
 from gpulease.companion.config import SupervisorConfig
 from gpulease.errors import GPULeaseError
 from gpulease.private_files import process_folder
 from gpulease.protocol import names as protocol
-from gpulease.sides.environment import is_lease_id
+from gpulease.protocol.names import ENV_LEASE, ENV_WARM
+from gpulease.sides.environment import is_lease_id, marked_environment, take_mark
 
+if TYPE_CHECKING:
+    import asyncio
+
+    from gpulease.channel.websocket import WebsocketClient
+    from gpulease.companion.kernels import Companions
+
+log = logging.getLogger("gpulease.companion")
+LOG_FORMAT = "gpulease.companion %(levelname)s %(message)s"
+_PING_SECONDS = 15.0
 #: Exit status by the reason of a refusal; anything else unexpected is 1.
 STATUS = {"bad_settings": 2, "bad_address": 3}
 #: Where Kubernetes lets a container leave a word about its end.
 _TERMINATION_LOG = Path("/dev/termination-log")
-#: Kept of the grace for ending processes and saying goodbye (seconds).
-END_SECONDS = 4.0
+
+
+def run() -> int:
+    """Run until the lease ends; the status and the last line say how it ended."""
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format=LOG_FORMAT)
+    leave_early()
+    os.umask(0o077)
+    directory: Path | None = None
+    try:
+        config = None if os.environ.get(ENV_WARM) else settings(os.environ)
+        mark = config.lease_id if config is not None else os.environ[ENV_LEASE].strip()
+        directory = make_directory()
+        environ = marked_environment(os.environ, mark, in_container=True)
+        if config is not None and config.rank:
+            reason = _serve_member(config)
+        else:
+            reason = _serve(config, mark, directory, spawn(sys.executable, environ, directory))
+    except GPULeaseError as error:
+        last_words(f"{error.reason}: {error.sentence} {error.next_step}".rstrip())
+        return STATUS.get(error.reason, 1)
+    except Exception as error:
+        log.exception("the lease's supervisor failed")
+        last_words(f"failed: {type(error).__name__}")
+        return 1
+    finally:
+        if directory is not None:
+            shutil.rmtree(directory, ignore_errors=True)
+    last_words(f"ended: {reason}")
+    return 0
+
+
+def _serve_member(config: SupervisorConfig) -> str:
+    """Serve as a further node of a lease, which has no notebook."""
+    import asyncio
+
+    from gpulease.companion import tree
+    from gpulease.companion.member import Member
+
+    async def serve() -> str:
+        tree.become_subreaper()
+        return await Member(config).run()
+
+    return asyncio.run(serve())
+
+
+def _serve(config: SupervisorConfig | None, mark: str, directory: Path, spawned: Spawned) -> str:
+    """Import the rest and serve; a companion whose supervisor fails ends by itself.
+
+    ``config``: None in a pod that stands ready, which learns whose it is once it has imported all.
+    """
+    import asyncio
+
+    from gpulease.companion import tree
+    from gpulease.companion.kernels import Companions
+    from gpulease.companion.supervisor import Supervisor
+
+    async def serve() -> str:
+        tree.become_subreaper()
+        companions = Companions(directory, mark, in_container=True)
+        await companions.prepare(spawned)
+        told = config
+        if told is None:
+            told = await until_claimed(companions)
+            if told is None:
+                await tree.end_tree({mark}, os.getpid(), grace=0.5)
+                await companions.clean_up()
+                return "not_needed"
+        supervisor = Supervisor(told, companions, {mark, told.lease_id})
+        return await supervisor.run()
+
+    return asyncio.run(serve())
+
+
+async def until_claimed(companions: Companions) -> SupervisorConfig | None:
+    """Wait until this pod is somebody's; return its lease, ``None`` where it is to end before.
+
+    Until then all is imported, and the process has no lease, person or key.  It proves by its own
+    projected token which pod it is, and only to the service's address in its manifest.
+
+    The environment is the lease's from then on, as if the manifest had said so.
+
+    Raises:
+        GPULeaseError: ``bad_settings``; ``companion_failed`` where its environment is broken.
+    """
+    import asyncio
+
+    service, token_file = service_of(os.environ)
+    await companions.imported()
+    await asyncio.to_thread(import_module, "gpulease.companion.supervisor")  # it touches no GPU
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[dict[str, str] | None] = loop.create_future()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, _settle, answer, None)
+
+    def hear(message: dict[str, Any]) -> None:
+        if message.get("type") == "claimed":
+            _settle(answer, message["environment"])
+        elif message.get("type") == "end":
+            _settle(answer, None)
+
+    channel = _channel(service, Path(token_file), hear)
+    running = asyncio.ensure_future(channel.run())
+    log.info("ready: this pod waits for a lease")
+    try:
+        environment = await answer
+    finally:
+        channel.close()
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+    return _become(environment) if environment is not None else None
+
+
+def _channel(
+    service: str, token_file: Path, hear: Callable[[dict[str, Any]], None]
+) -> WebsocketClient:
+    from gpulease.channel.websocket import WebsocketClient
+    from gpulease.service_tls import trusted
+
+    url = f"ws{service.rstrip('/').removeprefix('http')}/api/warm"
+    return WebsocketClient(
+        url,
+        headers=lambda: {"Authorization": f"Bearer {token_file.read_text().strip()}"},
+        pushed=hear,
+        greeting=lambda: {"type": "ready", "protocol": protocol.PROTOCOL_VERSION},
+        tls=trusted(url, os.environ),
+        ping=_PING_SECONDS,
+    )
+
+
+def _become(environment: dict[str, str]) -> SupervisorConfig:
+    # First of all, for it writes where the mark of this process lies now.
+    take_mark(environment.get(ENV_LEASE, ""))
+    os.environ.update(environment)
+    del os.environ[ENV_WARM]
+    return settings(os.environ)
+
+
+def _settle(answer: asyncio.Future[Any], value: Any) -> None:
+    if not answer.done():
+        answer.set_result(value)
 
 
 def settings(environ: Mapping[str, str]) -> SupervisorConfig:
@@ -37,9 +192,9 @@ def settings(environ: Mapping[str, str]) -> SupervisorConfig:
     Raises:
         GPULeaseError: ``bad_settings`` naming the variable.
     """
-    lease_id = environ.get(protocol.ENV_LEASE, "").strip()
+    lease_id = environ.get(ENV_LEASE, "").strip()
     if not is_lease_id(lease_id):
-        raise _bad(protocol.ENV_LEASE, "it must be a lease id")
+        raise _bad(ENV_LEASE, "it must be a lease id")
     url, token_file = service_of(environ)
     ip = environ.get(protocol.ENV_POD_IP, "")
     if not re.fullmatch(r"\d+(\.\d+){3}", ip) or ip == "0.0.0.0":  # noqa: S104 - refused
@@ -93,7 +248,7 @@ def service_of(environ: Mapping[str, str]) -> tuple[str, str]:
     return url, token_file
 
 
-def directory() -> Path:
+def make_directory() -> Path:
     """Make this process's private directory, and its home where it has none that it may write to.
 
     The image's file system may be read-only, and this user may own nothing in it.

@@ -20,14 +20,11 @@ from gpulease.background import BackgroundTasks
 from gpulease.channel.websocket import WebsocketClient
 from gpulease.companion import tree
 from gpulease.companion.activity import ActivitySampler, Batches
-from gpulease.companion.alone import next_step
-from gpulease.companion.config import SupervisorConfig
-from gpulease.companion.control import ControlServer
-from gpulease.companion.drain import Drain, Parked, park_all, seconds_until
+from gpulease.companion.config import END_SECONDS, SupervisorConfig
+from gpulease.companion.drain import Drain, Parked, next_step, park_all, seconds_until
 from gpulease.companion.kernels import Companions
 from gpulease.companion.mirrors import Mirrors
-from gpulease.companion.pod import END_SECONDS
-from gpulease.companion.ports import Ports
+from gpulease.companion.ports import ControlServer, Ports
 from gpulease.errors import GPULeaseError
 from gpulease.protocol.control import CompanionOpen
 from gpulease.protocol.names import PROTOCOL_VERSION
@@ -83,7 +80,7 @@ class Supervisor:
         self._ports = Ports(config.ports)
         self.control = ControlServer(config.ip, self._call, self._ports.take(1, config.ip)[0])
         self._mirrors = Mirrors(config.mirror, config.mirror_limit, config.ip, self._ports)
-        companions.bind(config, self._ports)
+        companions.bind(config, self._ports, self.companion_died)
         self._channel: WebsocketClient | None = None
         if config.channel_url:
             self._channel = WebsocketClient(

@@ -99,9 +99,9 @@ def become_subreaper() -> None:
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
-def die_with_parent() -> None:
-    """Have the kernel kill this process when the thread that started it ends."""
-    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+def die_with_parent(number: int = signal.SIGKILL) -> None:
+    """Have the kernel end this process when the thread that started it ends."""
+    _prctl(_PR_SET_PDEATHSIG, number)
 
 
 def _prctl(option: int, value: int) -> None:

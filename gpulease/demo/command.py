@@ -9,7 +9,8 @@ import time
 from pathlib import Path
 
 from gpulease import terminal
-from gpulease.demo import launch, processes
+from gpulease.companion import tree
+from gpulease.demo import launch
 from gpulease.demo.options import DemoOptions
 from gpulease.private_files import UMASK
 
@@ -78,7 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the demo until it is told to end, or the check; return the exit status."""
     launch.require_linux()
     os.umask(UMASK)  # people's notebooks, the hub's database and the log are nobody else's
-    processes.become_subreaper()
+    tree.become_subreaper()
     options_from(arguments, Path())  # refuse before anything is made
     with launch.directory(arguments.dir) as place, launch.ends_on_signal():
         options = options_from(arguments, place.path)
@@ -92,10 +93,9 @@ def run(arguments: argparse.Namespace) -> int:
             status = 130 if arguments.check else 0
         finally:
             launch.ignore_signals()
-            demo.stop()
-            left = processes.descendants()
+            left = demo.stop()
             if left:
-                _say(f"still there: {[process.pid for process in left]}")
+                _say(f"still there: {sorted(left)}")
         return status
 
 

@@ -87,13 +87,13 @@ class Demo:
         self._hub.wait()
         raise self._failure("JupyterHub has ended by itself")
 
-    def stop(self) -> None:
-        """End every process that the demo started."""
+    def stop(self) -> set[int]:
+        """End every process that the demo started; return those that are left."""
         with contextlib.suppress(FileNotFoundError):
             self.options.state_file.unlink()
         if self._hub is not None:
             processes.end(self._hub, grace=STOP_MAX)
-        processes.sweep(grace=2.0)
+        return processes.sweep(grace=2.0)
 
     def _tell_programs(self) -> None:
         """Write the state file, whole or not at all."""

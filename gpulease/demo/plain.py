@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from jupyter_client.blocking.client import BlockingKernelClient
-from jupyter_client.manager import KernelManager
+from jupyter_client.manager import start_new_kernel
 
 from gpulease.demo.hub import notebook_text
 from gpulease.demo.notebook import code_cells, without_gpu
@@ -25,17 +25,15 @@ def run_notebook(directory: Path, name: str, result: str) -> str:
     Raises:
         GPULeaseError: ``check_failed`` with the error of the cell that failed.
     """
-    manager = KernelManager(kernel_name="python3")
-    manager.start_kernel(
+    manager, client = start_new_kernel(
+        CELL_MAX,
+        "python3",
         cwd=str(directory),
         env=_environment(),
         stdout=subprocess.DEVNULL,  # its own remarks; what cells print comes as messages
         stderr=subprocess.DEVNULL,
     )
-    client = manager.client()
-    client.start_channels()
     try:
-        client.wait_for_ready(timeout=CELL_MAX)
         for cell in code_cells(notebook_text(name)):
             _run(client, without_gpu(cell))
         return _run(client, result).strip()

@@ -7,29 +7,15 @@ our child, even in a session of its own.  Linux only.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import signal
 import subprocess
-import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
-import psutil
-
-_PR_SET_PDEATHSIG = 1
-_PR_SET_CHILD_SUBREAPER = 36
-
-
-def become_subreaper() -> None:
-    """Have orphans among our descendants become our children.
-
-    Raises:
-        OSError: the system refused.
-    """
-    if _prctl(_PR_SET_CHILD_SUBREAPER, 1) != 0:
-        raise OSError(ctypes.get_errno(), "cannot become a subreaper")
+from gpulease.companion import tree
 
 
 def start(
@@ -40,10 +26,9 @@ def start(
     Call it from the main thread: the system takes the death of the *thread* for ours.
     """
     parent = os.getpid()
-    prctl = _prctl  # resolved before the fork
 
     def in_child() -> None:
-        prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM))
+        tree.die_with_parent(signal.SIGTERM)
         if os.getppid() != parent:  # we died between fork and prctl
             os.kill(os.getpid(), signal.SIGTERM)
 
@@ -59,60 +44,26 @@ def start(
     )
 
 
-def end(process: subprocess.Popen[bytes], *, grace: float) -> int:
-    """Ask the program to end, wait ``grace`` seconds, then end every descendant that is left.
-
-    Returns how many had to be ended beyond the program itself.
-    """
+def end(process: subprocess.Popen[bytes], *, grace: float) -> None:
+    """Ask the program to end, wait ``grace`` seconds, then end every descendant that is left."""
     if process.poll() is None:
         process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(grace)
-    ended = sweep(grace=5.0)
+    sweep(grace=5.0)
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(5.0)
-    return ended
 
 
-def sweep(*, grace: float) -> int:
-    """End every descendant of this process, asking first; return how many there were."""
-    seen: set[int] = set()
-    for ask, seconds in ((signal.SIGTERM, grace), (signal.SIGKILL, 5.0), (signal.SIGKILL, 5.0)):
-        alive = descendants()
-        if not alive:
-            break
-        seen.update(process.pid for process in alive)
-        for process in alive:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.send_signal(ask)
-        psutil.wait_procs(alive, timeout=seconds)
-        _reap()
-    return len(seen)
-
-
-def descendants() -> list[psutil.Process]:
-    """Return our living descendants; the dead that nobody has fetched do not count."""
-    found = psutil.Process().children(recursive=True)
-    return [process for process in found if _lives(process)]
-
-
-def _lives(process: psutil.Process) -> bool:
-    try:
-        return bool(process.status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False
-
-
-def _reap() -> None:
-    """Fetch the dead that were given to us as their subreaper."""
-    with contextlib.suppress(ChildProcessError):
-        while os.waitpid(-1, os.WNOHANG) != (0, 0):
-            pass
-
-
-def _prctl(option: int, value: int) -> int:
-    assert _LIBC is not None, "Linux only"
-    return int(_LIBC.prctl(option, value, 0, 0, 0))
-
-
-_LIBC = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
+def sweep(*, grace: float) -> set[int]:
+    """End every descendant of this process, asking first; return those that are left."""
+    left: set[int] = set()
+    for number, seconds in ((signal.SIGTERM, grace), (signal.SIGKILL, 5.0), (signal.SIGKILL, 5.0)):
+        tree.signal_all(tree.lease_processes((), os.getpid()), number)
+        until = time.monotonic() + seconds
+        while left := tree.lease_processes((), os.getpid()):
+            tree.reap_orphans()
+            if time.monotonic() > until:
+                break
+            time.sleep(0.02)
+    return left

@@ -5,27 +5,31 @@ Blocks and decorated functions are GPU cells too.  Main thread only.
 
 from __future__ import annotations
 
+import linecache
+import tempfile
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from gpulease.errors import GPULeaseError
-from gpulease.kernel import typed
 from gpulease.kernel.gate import Gate
-from gpulease.kernel.loss import GPUReclaimed, GPUTimeOver, told_apart
 from gpulease.kernel.notices import stopped_word
 from gpulease.kernel.options import CellOptions, parse_duration
-from gpulease.kernel.outputs import CARRIER
+from gpulease.kernel.outputs import CARRIER, inputs_and_magics
 from gpulease.kernel.parts import Parts
-from gpulease.kernel.progress import QueueProgress
-from gpulease.kernel.relay import say
-from gpulease.kernel.remote_error import RemoteError
-from gpulease.protocol.control import EXECUTE_METADATA, ReplyMetadata
+from gpulease.kernel.relay import QueueProgress, RemoteError, say
+from gpulease.kernel.unattended import GPUReclaimed, GPUTimeOver, told_apart
+from gpulease.protocol.control import EXECUTE_METADATA, CellText, ReplyMetadata
+from gpulease.sides.sources import learn
 
 if TYPE_CHECKING:
+    from gpulease.kernel.attach import Attachment
     from gpulease.transfer.api import SwitchReport
 
 
@@ -59,6 +63,7 @@ class GPUCells:
     def __init__(self, parts: Parts, gate: Gate) -> None:
         self._parts = parts
         self._gate = gate
+        self._sources = Sources(parts.shell)
         self.failed = False
         self._debugger_told = False
         self.cost: CellCost | dict[str, Any] = {}
@@ -117,7 +122,7 @@ class GPUCells:
         progress = QueueProgress(parts.shell, lambda: parts.alone)
         parts.link.cell = str(count)
         values, lines = parts.results.for_away(source)
-        lines += typed.for_away(parts.shell, source, values)
+        lines += inputs_and_magics(parts.shell, source, values)
         lines += parts.last_error.for_away(source, values, parts.link.attachment)
         program = "\n".join(lines)
         if program:
@@ -134,8 +139,8 @@ class GPUCells:
             self._run_silently(f"{program}\ndel {CARRIER}")
             parts.last_error.told()
         parts.alone = False  # from here on the cell's own output counts
-        parts.sources.remember(source, count, parts.link.attachment)
-        cells = parts.sources.untold(parts.link.attachment)
+        self._sources.remember(source, count, parts.link.attachment)
+        cells = self._sources.untold(parts.link.attachment)
         expect = parts.home.expect_gpu_cell()
         began = time.monotonic()
         try:
@@ -195,9 +200,7 @@ class GPUCells:
             say(self._parts.shell, "Lab's debugger does not reach GPU cells; %debug does.")
 
     def _run_silently(self, code: str) -> None:
-        parts = self._parts
-        content = {"code": code, "silent": True, "store_history": False, "allow_stdin": False}
-        reply = parts.executor.ask("execute_request", content)
+        reply = self._parts.executor.run_silently(code)
         if reply is None or reply.get("status") != "ok":
             raise GPULeaseError(
                 "result_gone",
@@ -286,3 +289,62 @@ def _block_options(gpu_class: str | None, options: dict[str, Any]) -> CellOption
     if isinstance(options.get("wait"), str):
         options["wait"] = parse_duration(options["wait"])
     return CellOptions(gpu_class=gpu_class, **options)
+
+
+KEPT = 500
+#: At most this many characters of cells go with one GPU cell; the newest come first.
+TOLD = 500_000
+
+
+class Sources:
+    """Remembers the text of GPU cells and home's cells, and says which the companion lacks.
+
+    ``inspect.getsource`` and tracebacks so find a function's cell also where the function was not
+    defined.  GPU cells are registered under the file names that the companion compiled them under.
+    """
+
+    def __init__(self, shell: Any) -> None:
+        self._shell = shell
+        self._away: OrderedDict[str, None] = OrderedDict()
+        self._told: set[str] = set()
+        self._told_to: object = None
+
+    def remember(self, source: str, count: int, attachment: Attachment | None) -> None:
+        """Call before ``source`` runs as cell ``count`` in the companion of ``attachment``."""
+        if attachment is None:
+            return
+        self._meet(attachment)
+        compiler: Any = import_module("ipykernel.compiler")
+        digest = compiler.murmur2_x86(source, compiler.get_tmp_hash_seed())
+        folder = Path(tempfile.gettempdir()) / f"ipykernel_{attachment.opened['pid']}"
+        name = str(folder / f"{digest}.py")
+        learn(self._shell, name, count, source)
+        self._told.add(name)
+        self._away[name] = None
+        self._away.move_to_end(name)
+        while len(self._away) > KEPT:
+            old, _ = self._away.popitem(last=False)
+            linecache.cache.pop(old, None)
+
+    def _meet(self, companion: object) -> None:
+        """Start over with another companion."""
+        if companion is not self._told_to:
+            self._told_to = companion
+            self._told.clear()
+
+    def untold(self, companion: object) -> list[CellText]:
+        """Return the cells of home, and of companions before this one, that ``companion`` has not
+        been told of; they count as told.
+        """
+        self._meet(companion)
+        found: list[CellText] = []
+        size = 0
+        for name, count in reversed(self._shell.compile._filename_map.items()):  # noqa: SLF001
+            if name in self._told:
+                continue
+            self._told.add(name)
+            text = "".join(linecache.getlines(name))
+            size += len(text)
+            if size <= TOLD and not text.startswith("__import__('gpulease.kernel'"):
+                found.append({"name": name, "execution_count": count, "text": text})
+        return found

@@ -1,4 +1,4 @@
-"""The home kernel's connection to a lease's supervisor: its control client."""
+"""The home kernel's connections: to a lease's supervisor, and to the notebook server (the bus)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from typing import Any
 from gpulease.channel.curve import CurveClient
 from gpulease.channel.iothread import IOThread
 from gpulease.channel.keys import Endpoint, KeyPair
+from gpulease.channel.unix import UnixClient
 from gpulease.errors import GPULeaseError
+from gpulease.kernel.clock import own_times
 from gpulease.kernel.inbox import Inbox
 from gpulease.protocol.service import ConnectionView
 
@@ -86,3 +88,98 @@ class ControlClient(CurveClient):
         if self.closed:
             why = "The connection to the lease is closed."
         return GPULeaseError("lease_unreachable", why, next_step="Run the cell again.", status=504)
+
+
+_DEATHS = ("companion_died", "lost", "end")
+
+
+class Joining:
+    """What a supervisor pushes between a companion's opening and its first answer.
+
+    A death ends the joining at once (by ``fail``) instead of after its time-out; everything else
+    (a warning, a drain) is kept until the companion is attached.  Main thread only.
+    """
+
+    def __init__(self, fail: Callable[[GPULeaseError], None]) -> None:
+        self._fail = fail
+        self._pushes: list[Push] = []
+
+    def begin(self) -> None:
+        """Another companion is being opened."""
+        self._pushes.clear()
+
+    def take(self, push: Push) -> None:
+        """Keep a push until there is an attachment to apply it to."""
+        self._pushes.append(push)
+        if push["push"] in _DEATHS:
+            self._fail(_dead(push))
+
+    def check(self) -> None:
+        """Raise if the companion is gone already.
+
+        Raises:
+            GPULeaseError: ``companion_died``.
+        """
+        for push in self._pushes:
+            if push["push"] in _DEATHS:
+                raise _dead(push)
+
+    def rest(self) -> list[Push]:
+        """Return what came meanwhile, in order, and forget it."""
+        pushes, self._pushes = self._pushes, []
+        return pushes
+
+
+def _dead(push: Push) -> GPULeaseError:
+    detail = push.get("detail") or push.get("sentence") or "its process ended"
+    return GPULeaseError(
+        "companion_died",
+        f"The companion of this notebook died before it was connected: {detail}.",
+        next_step="Run the cell again: the next GPU cell gets a new companion.",
+        status=410,
+    )
+
+
+Event = dict[str, Any]
+
+
+def connect_bus(
+    path: str, kernel_id: str, inbox: Inbox, on_event: Callable[[Event], None]
+) -> UnixClient:
+    """Connect to the Unix socket of ``gpulease.lab``.
+
+    ``on_event`` runs on the main thread with every event; a lost connection is told as
+    ``{"event": "link", "up": False}``, and each new one brings a snapshot.
+    """
+
+    def take(event: Event) -> None:
+        inbox.put(partial(on_event, event))
+
+    return UnixClient(
+        path,
+        kernel_id,
+        pushed=take,
+        lost=lambda: take({"event": "link", "up": False}),
+        gone=_down,
+        late=_late,
+        read=own_times,  # no sentence of the service's is shown with another clock
+    )
+
+
+def _down() -> GPULeaseError:
+    return GPULeaseError(
+        "server_link_down",
+        "The notebook server's gpulease extension cannot be reached.",
+        next_step="Run the cell again in a moment; if it stays so, restart your server.",
+        status=503,
+    )
+
+
+def _late() -> GPULeaseError:
+    """The extension is connected: whom it asked has not answered."""
+    return GPULeaseError(
+        "service_unreachable",
+        "The lease service does not answer.",
+        next_step="Run the cell again in a moment.",
+        status=503,
+    )

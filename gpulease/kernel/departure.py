@@ -11,6 +11,7 @@ import logging
 import threading
 from collections.abc import Callable, Collection, Sequence
 from datetime import UTC, datetime
+from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
@@ -18,13 +19,23 @@ from gpulease.errors import GPULeaseError
 from gpulease.kernel.control import Push
 from gpulease.kernel.inbox import Inbox
 from gpulease.kernel.notices import Notices
-from gpulease.kernel.phase import Phase
 from gpulease.protocol.service import Blocker, LeaseView
 from gpulease.transfer.api import DrainReport, Home, Place
 
 if TYPE_CHECKING:
     from gpulease.kernel.attach import Attachment
     from gpulease.kernel.files import MirroredFiles
+
+
+class Phase(StrEnum):
+    """Where this kernel stands with its GPU."""
+
+    NONE = "none"
+    WAITING = "waiting"
+    ATTACHED = "attached"
+    DRAINING = "draining"
+    GONE = "gone"
+
 
 log = logging.getLogger("gpulease.kernel")
 DEFAULT_DRAIN = 60.0

@@ -14,10 +14,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gpulease.errors import GPULeaseError
-from gpulease.kernel.device_numbers import numbers_wanted
 from gpulease.kernel.parts import Parts
-from gpulease.kernel.progress import QueueProgress
-from gpulease.kernel.relay import say
+from gpulease.kernel.relay import QueueProgress, say
 from gpulease.kernel.route import Route
 from gpulease.kernel.tokens import left_out, missing, not_taken
 from gpulease.sides import module_files
@@ -127,9 +125,7 @@ class Gate:
         parts = self._parts
         if parts.link.attachment is None or not self._both:
             return
-        code = "\n".join(self._both.values())
-        content = {"code": code, "silent": True, "store_history": False, "allow_stdin": False}
-        parts.executor.ask("execute_request", content)
+        parts.executor.run_silently("\n".join(self._both.values()))
 
     def fresh_companion(self) -> None:
         """A new companion was attached: it needs the settings before its first cell."""
@@ -187,16 +183,10 @@ class Gate:
         if parts.link.attachment is None:
             return
         if self._same_environment():
-            content = {
-                "code": "__import__('importlib').invalidate_caches()",
-                "silent": True,
-                "store_history": False,
-            }
-            parts.executor.ask("execute_request", content)
+            parts.executor.run_silently("__import__('importlib').invalidate_caches()")
             return
         say(parts.shell, "Installing on the GPU as well.")
-        content = {"code": "\n".join(installs), "silent": False, "store_history": False}
-        reply = parts.executor.ask("execute_request", content, timeout=600.0)
+        reply = parts.executor.run_silently("\n".join(installs), 600.0, silent=False)
         if reply is None or reply.get("status") != "ok":
             why = "it took longer than 600 s" if reply is None else reply.get("evalue", "")
             raise GPULeaseError(
@@ -215,12 +205,29 @@ class Gate:
 
     def _ask(self, question: str) -> str:
         """Return what an expression shows on the GPU, ``""`` where it gives no answer."""
-        content = {
-            "code": "",
-            "silent": True,
-            "store_history": False,
-            "user_expressions": {"it": question},
-        }
-        reply = self._parts.executor.ask("execute_request", content) or {}
+        asked = {"it": question}
+        reply = self._parts.executor.run_silently("", user_expressions=asked) or {}
         found = (reply.get("user_expressions") or {}).get("it", {})
         return str(found.get("data", {}).get("text/plain", ""))
+
+
+_NOT_A_NUMBER = re.compile(r"""invalid literal for int\(\).*?['"]\s*(GPU|MIG)-""")
+
+
+def numbers_wanted(evalue: str) -> str:
+    """Say how a library gets numbers, or ``""`` where its error is about something else.
+
+    vLLM and DeepSpeed call ``int()`` on each part of ``CUDA_VISIBLE_DEVICES``.
+    """
+    found = _NOT_A_NUMBER.search(evalue)
+    if found is None:
+        return ""
+    if found[1] == "MIG":
+        return (
+            "The library expects numbers in CUDA_VISIBLE_DEVICES, and a MIG device has none: it"
+            " needs a whole GPU."
+        )
+    return (
+        "The library expects numbers in CUDA_VISIBLE_DEVICES. A GPU class of your site's policy"
+        " gives them with `devices_by: index`: ask your admin."
+    )

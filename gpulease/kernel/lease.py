@@ -18,16 +18,12 @@ from gpulease.channel.iothread import IOThread
 from gpulease.channel.keys import Endpoint, KeyPair
 from gpulease.channel.unix import UnixClient
 from gpulease.errors import GPULeaseError
-from gpulease.kernel import attach, bus
-from gpulease.kernel.bus import Event
-from gpulease.kernel.cellnote import leaves_at
-from gpulease.kernel.control import Push
-from gpulease.kernel.departure import Departure
+from gpulease.kernel import attach
+from gpulease.kernel.control import Event, Joining, Push, connect_bus
+from gpulease.kernel.departure import Departure, Phase
 from gpulease.kernel.execution import Executor
 from gpulease.kernel.inbox import Inbox
-from gpulease.kernel.joining import Joining
-from gpulease.kernel.notices import Notices, end_words, last_word
-from gpulease.kernel.phase import Phase
+from gpulease.kernel.notices import Notices, end_words, last_word, leaves_at
 from gpulease.protocol.service import ConnectionView, EndView, LeaseView
 from gpulease.sides.versions import check_python, environment
 from gpulease.transfer.api import Home
@@ -90,7 +86,7 @@ class LeaseLink:
 
     def connect_bus(self, path: str) -> None:
         """Open the bus of the notebook server."""
-        self.bus = bus.connect(path, self.kernel_id, self._inbox, self.on_bus)
+        self.bus = connect_bus(path, self.kernel_id, self._inbox, self.on_bus)
 
     def on_bus(self, event: Event) -> None:
         """Take in one event of the bus."""
@@ -162,7 +158,7 @@ class LeaseLink:
                 self.ends[lease["id"]] = end
                 self.notices.say_better(lease["id"], end)
             if attached:
-                self._lost_lease(end_words(end))
+                self.lost_lease(end_words(end))
         elif self._chosen(lease):
             self._click(lease)
             if self.opening is None:
@@ -291,7 +287,7 @@ class LeaseLink:
         elif kind == "end":
             known = self.ends.get(self.attachment.view["lease_id"])
             told = push.get("sentence") or (known["sentence"] if known else "")
-            self._lost_lease(told or last_word(push.get("reason", "")))
+            self.lost_lease(told or last_word(push.get("reason", "")))
         elif kind == "warn":
             at, why = str(push.get("until", "")), str(push.get("reason", ""))
             self.notices.warn(leaves_at(at, why))
@@ -328,7 +324,7 @@ class LeaseLink:
         except GPULeaseError as error:
             if error.reason == "companion_gone" and self.attachment is not None:
                 if self.departure.in_order:
-                    self._lost_lease(last_word(""))
+                    self.lost_lease(last_word(""))
                 else:
                     control = self.attachment.control
                     control.start_call("abandon", {"kernel_id": self.kernel_id})
@@ -384,11 +380,8 @@ class LeaseLink:
         notes = self._home().disconnect(died=died, cell=self.cell, lost=self.departure.lost)
         return [note.sentence for note in notes]
 
-    def leave_now(self, sentence: str) -> None:
-        """Detach from a lease that should have ended."""
-        self._lost_lease(sentence)
-
-    def _lost_lease(self, sentence: str) -> None:
+    def lost_lease(self, sentence: str) -> None:
+        """Detach from a lease that has ended, or should have; what was not home is lost."""
         in_order, busy = self.departure.in_order, self._executor.busy
         if busy:
             self._executor.fail(

@@ -84,8 +84,8 @@ def status(session: Session) -> str:
         lines = [connection_line(attachment.view)]
     else:
         lines = [NO_LEASE if session.link.bus is not None else NO_HUB]
-    if lease is not None or attachment is not None or session.sticky or session.auto:
-        lines.append(sticky_line(sticky=session.sticky, auto=session.auto))
+    if lease is not None or attachment is not None or session.which != "none":
+        lines.append(sticky_line(session.which))
     lines += session.files.lines()
     if session.connected_once and (why := session.home.slow_because()):
         lines.append(f"Large values travel slowly: {why}.")
@@ -107,21 +107,22 @@ def _status(session: Session, words: list[str]) -> str:
     return status(session)
 
 
+def _turn(session: Session, which: str) -> None:
+    link = session.link
+    if which != "none" and link.bus is None and link.attachment is None and link.target is None:
+        raise no_service()
+    session.turn(which)
+
+
 def _on(session: Session, words: list[str]) -> str:
     _none(words)
-    link = session.link
-    if link.bus is None and link.attachment is None and link.target is None:
-        raise no_service()
-    session.turn_sticky(on=True)
+    _turn(session, "all")
     return "Every cell now runs on the GPU. %gpu off ends that, %%cpu is the exception cell."
 
 
 def _auto(session: Session, words: list[str]) -> str:
     _none(words)
-    link = session.link
-    if link.bus is None and link.attachment is None and link.target is None:
-        raise no_service()
-    session.turn_auto()
+    _turn(session, "auto")
     return (
         "Cells that use a GPU library now run on the GPU and say why, the others run here."
         " %gpu off ends that, %%gpu and %%cpu choose for one cell."
@@ -130,7 +131,7 @@ def _auto(session: Session, words: list[str]) -> str:
 
 def _off(session: Session, words: list[str]) -> str:
     _none(words)
-    session.turn_sticky(on=False)
+    _turn(session, "none")
     return "Cells run here again; %%gpu runs one cell on the GPU."
 
 
@@ -238,7 +239,10 @@ def _config(session: Session, words: list[str]) -> str:
         elif name == "wait":
             session.default_wait = None if value == "default" else parse_duration(value)
         elif name == "cells":
-            _cells(session, value)
+            if value not in ("auto", "all", "none", "default"):
+                raise _usage("%gpu config cells takes auto, all or none.")
+            _turn(session, "none" if value == "default" else value)
+            session.kept_cells = "" if value == "default" else value
         elif name == "env":
             session.shared = None if value == "default" else parse_shared(value)
         else:
@@ -251,18 +255,6 @@ def _config(session: Session, words: list[str]) -> str:
         f"tokens taken: {shared}"
     )
     return f"{found}\n{caveat}".rstrip()
-
-
-def _cells(session: Session, which: str) -> None:
-    if which == "auto":
-        _auto(session, [])
-    elif which == "all":
-        _on(session, [])
-    elif which in ("none", "default"):
-        session.turn_sticky(on=False)
-    else:
-        raise _usage("%gpu config cells takes auto, all or none.")
-    session.kept_cells = which if which != "default" else ""
 
 
 def _connect(session: Session, words: list[str]) -> str:

@@ -1,7 +1,6 @@
-"""``Out``, ``_`` and ``__`` as one sequence over both sides.
+"""What is IPython's own and one over both sides: results, inputs, magics and the last error.
 
-A placeholder stands for a result that is still in the companion: the result is fetched when it is
-used, and before the companion ends.
+A small program puts what a GPU cell reads of them in place in the companion before the cell.
 """
 
 from __future__ import annotations
@@ -9,11 +8,14 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 from gpulease.errors import GPULeaseError
-from gpulease.kernel.relay import RemoteResult
+from gpulease.kernel.relay import RemoteError, RemoteResult
+from gpulease.sides.last_error import current, frames_of
 from gpulease.sides.looks import is_a
+from gpulease.sides.magics import is_own
 from gpulease.sides.names.source import nodes_of
 
 _UNDERSCORES = re.compile(r"(?<!\w)(_{1,3}|_\d+)(?!\w)")
@@ -52,7 +54,11 @@ class LazyOut(dict[int, Any]):
 
 
 class Results:
-    """The placeholders of one kernel; ``fetch`` gets the value of a cell's result."""
+    """``Out``, ``_`` and ``__`` as one sequence over both sides.
+
+    A placeholder stands for a result that is still in the companion: ``fetch`` gets its value when
+    it is used, and before the companion ends.
+    """
 
     def __init__(self, shell: Any, fetch: Callable[[int], Any]) -> None:
         self._shell = shell
@@ -193,3 +199,108 @@ def _reads_by_key(node: ast.AST) -> bool:
         case ast.Compare(ops=[ast.In() | ast.NotIn()], comparators=[asked]):
             return _is_out(asked)
     return False
+
+
+_INPUTS = re.compile(r"(?<!\w)(?:In|_ih|_i{1,3}|_i(\d+))(?!\w)")
+_MAGIC = re.compile(r"^\s*(?:\w+\s*=\s*)?(%%?)([A-Za-z_]\w*)", re.MULTILINE)
+
+
+def inputs_and_magics(shell: Any, source: str, values: dict[str, Any]) -> list[str]:
+    """Return a program's lines for the notebook's inputs and magics that a GPU cell names.
+
+    They read ``values``, which this adds to.
+    """
+    return [*_inputs(shell, source, values), *_magics(shell, source, values)]
+
+
+def _inputs(shell: Any, source: str, values: dict[str, Any]) -> list[str]:
+    matches = list(_INPUTS.finditer(source))
+    if not matches:
+        return []
+    history = shell.history_manager
+    # The cell itself is the last one here; over there IPython enters it when it starts.
+    values["In"] = list(history.input_hist_parsed[:-1])
+    values["_i"] = [getattr(history, name) for name in ("_i", "_ii", "_iii")]
+    numbered = {m[0]: shell.user_ns[m[0]] for m in matches if m[1] and m[0] in shell.user_ns}
+    values["_in"] = numbered
+    there = "get_ipython().history_manager"
+    return [
+        f"{there}.input_hist_parsed[:] = {CARRIER}['In']",
+        f"{there}._i00, {there}._i, {there}._ii = {CARRIER}['_i']",
+        f"get_ipython().push({CARRIER}['_in'], interactive=False)",
+    ]
+
+
+def _magics(shell: Any, source: str, values: dict[str, Any]) -> list[str]:
+    lines = []
+    for signs, name in dict.fromkeys(_MAGIC.findall(source)):
+        kind = "cell" if signs == "%%" else "line"
+        function = shell.magics_manager.magics[kind].get(name)
+        if is_own(shell, function):
+            key = signs + name
+            values[key] = function
+            lines.append(
+                f"get_ipython().register_magic_function({CARRIER}[{key!r}], {kind!r}, {name!r})"
+            )
+    return lines
+
+
+_ASKS = re.compile(r"(?<!\w)(?:last_(?:value|type|traceback|exc)|print_last|post_mortem|pm)(?!\w)")
+_MODULE = "gpulease.sides.last_error"
+_THERE = f"__import__({_MODULE!r}, fromlist=['remember'])"
+#: Some error, and not home's.
+_UNKNOWN: Any = object()
+
+
+class LastError:
+    """The error that IPython remembers, one on both sides (``sys.last_value`` and its kin).
+
+    Home gets the very exception that a GPU cell raised, not only its text: ``fetch`` gets it with
+    its frames.  A GPU cell that asks gets home's; one that does not ask finds no older one.
+    """
+
+    def __init__(self, fetch: Callable[[], Any]) -> None:
+        self._fetch = fetch
+        self._remote: RemoteError | None = None
+        #: The companion's last error as home knows it, None where it has none.
+        self._there: BaseException | None = None
+        self._companion: object = None
+
+    def raised(self, error: BaseException) -> None:
+        """A GPU cell ended with ``error``: bring what it raised, where that can travel."""
+        self._remote = None
+        if isinstance(error, RemoteError):
+            with suppress(GPULeaseError):  # it has a part that stays: its name and text are here
+                error.original, error.frames = self._fetch()
+            self._remote = error
+        self._there = error.original or error if isinstance(error, RemoteError) else _UNKNOWN
+
+    def told(self) -> None:
+        """The companion ran the lines of ``for_away``."""
+        self._there = current()
+
+    def tidy(self) -> None:
+        """A home cell ended: keep no error, and no frames of it, that nobody can ask for."""
+        if self._there is not None and self._there is not current():
+            self._there = _UNKNOWN
+
+    def as_remote(self, error: BaseException | None) -> BaseException | None:
+        """Return what shows the companion's traceback for ``error``, where a GPU cell raised it."""
+        remote: Any = self._remote
+        return remote if remote is not None and error is remote.original else error
+
+    def for_away(self, source: str, values: dict[str, Any], companion: object) -> list[str]:
+        """Return the lines of a program that let a GPU cell find home's last error.
+
+        ``values`` gets what they read.  A cell that does not ask gets none, and no older one
+        either: code that it calls finds out that home's is newer.  There are no lines where the
+        companion has home's.
+        """
+        if companion is not self._companion:
+            self._companion, self._there = companion, None
+        error = current()
+        if error is None or isinstance(error, RemoteError) or not _ASKS.search(source):
+            return [] if error is self._there else [f"{_THERE}.forget({error is not None})"]
+        values["last error"] = error
+        frames = [tuple(frame) for frame in frames_of(error.__traceback__)]
+        return [f"{_THERE}.remember({CARRIER}['last error'], {frames!r})"]

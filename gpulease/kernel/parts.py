@@ -15,20 +15,17 @@ from typing import Any
 
 from gpulease.channel.iothread import IOThread
 from gpulease.errors import GPULeaseError
-from gpulease.kernel.cellnote import CellNote
 from gpulease.kernel.execution import Executor
 from gpulease.kernel.files import MirroredFiles
 from gpulease.kernel.inbox import Inbox
-from gpulease.kernel.last_error import LastError
 from gpulease.kernel.lease import LeaseLink
+from gpulease.kernel.notices import CellNote
 from gpulease.kernel.options import parse_options
-from gpulease.kernel.outputs import CARRIER, Results
-from gpulease.kernel.person import typed_by_person
-from gpulease.kernel.progress import QueueProgress
-from gpulease.kernel.relay import Relay, say
-from gpulease.kernel.sources import Sources
+from gpulease.kernel.outputs import CARRIER, LastError, Results
+from gpulease.kernel.relay import QueueProgress, Relay, say
 from gpulease.kernel.tokens import parse_shared
 from gpulease.kernel.wait import Waiter
+from gpulease.kernel.wrap import typed_by_person
 from gpulease.protocol.names import ENV_BUS, ENV_CELL_OPTIONS, ENV_SHARED
 from gpulease.sides.state.process_state import ProcessState
 from gpulease.transfer.api import LAST_ERROR, Home, SwitchReport
@@ -80,7 +77,6 @@ class Parts(ABC):
             lambda: self.alone,
             unattended=self.unattended,
         )
-        self.sources = Sources(shell)
 
     @abstractmethod
     def _on_comm(self, message: dict[str, Any]) -> None:

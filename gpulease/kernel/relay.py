@@ -7,15 +7,19 @@ and nbconvert work as for a cell that ran here.  Main thread only.
 
 from __future__ import annotations
 
+import builtins
+import functools
 import html
 import sys
+import uuid
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import lru_cache
 from typing import Any
 
-from gpulease.kernel.remote_error import mark_shown, remote_error
 from gpulease.sides.hushed import HUSHED
+from gpulease.sides.last_error import Frame, remember
 
 Message = dict[str, Any]
 REMEMBERED_PARENTS = 200
@@ -201,3 +205,125 @@ def sentence_bundle(sentence: str) -> dict[str, str]:
         "text/plain": f"gpulease: {sentence}",
         "text/html": f'<small role="status"><b>gpulease</b>: {html.escape(sentence)}</small>',
     }
+
+
+class RemoteError:
+    """Mixed into every error relayed from a companion; its class is made as it comes.
+
+    That has the other side's name, text and traceback, and a builtin base where the original had
+    one, so that ``except ValueError`` around ``@gpu.run`` works.
+
+    Attributes:
+        ename: class name of the original.
+        evalue: its text.
+        remote_traceback: the companion's formatted traceback, one string a block.
+        original: what was raised there, None where that could not come here.
+        frames: where it was raised.
+    """
+
+    original: BaseException | None = None
+    frames: Sequence[Frame] = ()
+    ename: str = ""
+    evalue: str = ""
+    remote_traceback: list[str]
+
+    def __init__(self, ename: str = "", evalue: str = "", traceback: Sequence[str] = ()) -> None:
+        self.ename = ename
+        self.evalue = evalue
+        self.remote_traceback = list(traceback)
+
+    def __str__(self) -> str:
+        return self.evalue
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(
+            f"{self.ename!r} object has no attribute {name!r} here: the error was raised on the"
+            " GPU, and only its name and text could come to your notebook.",
+            name=name,
+            obj=self,
+        )
+
+    def _render_traceback_(self) -> list[str]:
+        """Give IPython the companion's own traceback instead of home's frames."""
+        return list(self.remote_traceback)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return remote_error, (self.ename, self.evalue, self.remote_traceback)
+
+
+def remote_error(ename: str, evalue: str, traceback: Sequence[str]) -> BaseException:
+    """Return an exception of a class named ``ename`` that shows the companion's traceback."""
+    error: BaseException = _class_for(ename)(ename, evalue, traceback)
+    return error
+
+
+def remember_original(error: object) -> None:
+    """IPython showed ``error``: let it remember what the companion raised in its place."""
+    if isinstance(error, RemoteError) and error.original is not None:
+        remember(error.original, error.frames)
+
+
+def mark_shown(error: BaseException) -> None:
+    """The person has seen this error: the cell fails with it, and nothing is shown again."""
+    error.__dict__["_gpulease_shown"] = True
+
+
+def was_shown(error: BaseException | None) -> bool:
+    """Tell whether ``error`` is marked as shown."""
+    return error is not None and "_gpulease_shown" in getattr(error, "__dict__", ())
+
+
+@lru_cache(maxsize=256)
+def _class_for(ename: str) -> type[BaseException]:
+    original = getattr(builtins, ename, None)
+    base: type[BaseException] = Exception
+    # IPython formats SyntaxErrors itself, and takes SystemExit and groups apart: their remote
+    # traceback would be lost, so these keep the name only.
+    unsafe = (SyntaxError, SystemExit, BaseExceptionGroup)
+    if (
+        isinstance(original, type)
+        and issubclass(original, BaseException)
+        and not issubclass(original, unsafe)
+    ):
+        base = original
+    return type(ename, (RemoteError, base), {"__module__": "builtins"})
+
+
+class QueueProgress:
+    """What a cell shows while it waits: one display, of which nothing is saved in the notebook.
+
+    ``alone``: tells whether the cell shows nothing else so far.
+    """
+
+    def __init__(self, shell: Any, alone: Callable[[], bool] = lambda: False) -> None:
+        self._shell = shell
+        self._alone = alone
+        self._shown = ""
+        self.used = False
+
+    @functools.cached_property
+    def display_id(self) -> str:
+        """Its id; most cells have nothing to show, and need none."""
+        return f"gpulease-{uuid.uuid4().hex}"
+
+    def show(self, text: str) -> None:
+        """Show or replace the text; an equal text is not sent again."""
+        if text != self._shown:
+            self._shown = text
+            self._shell.display_pub.publish(
+                {
+                    "text/plain": text,
+                    "text/html": f'<div role="status">{html.escape(text)}</div>' if text else "",
+                },
+                transient={"display_id": self.display_id},
+                update=self.used,
+            )
+            self.used = True
+
+    def clear(self) -> None:
+        """Leave nothing of it in the notebook: no text, and no empty line where it can be."""
+        if self.used and self._alone():
+            self._shell.display_pub.clear_output()
+            self._shown, self.used = "", False
+        elif self.used:
+            self.show("")

@@ -13,17 +13,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpulease.errors import GPULeaseError
+from gpulease.kernel.attach import LocalSupervisor, read_connection
 from gpulease.kernel.cells import GPUCells
 from gpulease.kernel.completion import Completion
-from gpulease.kernel.connect import LocalSupervisor, read_connection
 from gpulease.kernel.gate import Gate
-from gpulease.kernel.giving_way import give_way
-from gpulease.kernel.loss import told_apart
 from gpulease.kernel.options import HELP, CellOptions, parse_duration, parse_options
 from gpulease.kernel.parts import Parts
-from gpulease.kernel.relay import say
-from gpulease.kernel.remote_error import mark_shown, remote_error
+from gpulease.kernel.relay import mark_shown, remote_error, say
 from gpulease.kernel.route import Route, Side
+from gpulease.kernel.unattended import give_way, told_apart
 from gpulease.protocol.names import ENV_BUS
 from gpulease.protocol.service import LeaseView
 from gpulease.sides.state.process_state import ProcessState
@@ -45,10 +43,9 @@ class Session(Parts):
     def __init__(self, shell: Any, state: ProcessState, typed: Callable[[], str]) -> None:
         super().__init__(shell, state)
         self._typed = typed  # the text of the running cell, as Python
-        self.sticky = False
-        #: Whether each cell is looked at (``%gpu auto``), and what was found of the last one.
-        self.auto = False
-        self._decided: Decision | None = None
+        #: Which cells run on the GPU: ``auto``, ``all`` or ``none``.
+        self.which = "none"
+        self._decided: Decision | None = None  # what ``%gpu auto`` found of the last cell
         self._resume: Resume | None = None
         #: Which cells the person wants on the GPU whenever the notebook is open, "" for no wish.
         self.kept_cells = ""
@@ -94,10 +91,10 @@ class Session(Parts):
     def is_sticky(self, cell: str) -> bool:
         """Whether the cell that comes now goes away, where it does not say so itself."""
         self.link.claim_click()
-        decided = self._look_at(cell) if self.auto else None
+        decided = self._look_at(cell) if self.which == "auto" else None
         if not self.running:  # a cell inside one (%%capture) is no cell of its own to the reader
             self._decided = decided
-        return self.sticky if decided is None else decided.away
+        return self.which == "all" if decided is None else decided.away
 
     def _look_at(self, cell: str) -> Decision:
         from gpulease.kernel.auto.classify import decide
@@ -108,17 +105,20 @@ class Session(Parts):
         away, modules = self.home.away_names(), self.home.away_modules()
         return decide(cell, Kinds(self.shell.user_ns, away, modules).of)
 
-    @property
-    def which(self) -> str:
-        """Which cells run on the GPU: ``auto``, ``all`` or ``none``."""
-        return "all" if self.sticky else "auto" if self.auto else "none"
-
     def turn(self, which: str) -> None:
         """Let ``auto``, ``all`` or ``none`` of the cells run on the GPU."""
         if which == "auto":
-            self.turn_auto()
-        else:
-            self.turn_sticky(on=which == "all")
+            from gpulease.kernel.auto.resume import Resume
+
+            if self._resume is None:
+                self._resume = Resume(self.shell, self._hidden, self._typed, self._run_rest)
+        elif self._resume is not None:
+            self._resume.remove()
+            self._resume = None
+        self.which = which
+        if self.link.bus is not None:
+            self.link.bus.notify("sticky", {"on": which != "none"})
+        self.changed()
 
     def kept(self) -> dict[str, str]:
         """Return what ``%gpu config`` set that a front end keeps with the notebook."""
@@ -141,14 +141,6 @@ class Session(Parts):
             self.kept_cells = cells
             self.turn(cells)
         self.changed()
-
-    def turn_auto(self) -> None:
-        """Let each cell run where it belongs: on the GPU what uses a GPU library."""
-        from gpulease.kernel.auto.resume import Resume
-
-        if self._resume is None:
-            self._resume = Resume(self.shell, self._hidden, self._typed, self._run_rest)
-        self._turn(sticky=False, auto=True)
 
     def goes_on(self) -> str | None:
         """Whether a cell that wants a GPU goes on on one (``wrap.Cells``)."""
@@ -176,19 +168,6 @@ class Session(Parts):
     def _went_on(self, way: Route) -> bool:
         """Whether a cell that began here ended on the GPU."""
         return way.side is Side.HOME and self._resume is not None and self._resume.since > 0
-
-    def turn_sticky(self, *, on: bool) -> None:
-        """Let every cell run on the GPU from now on, or in the notebook again."""
-        if self._resume is not None:
-            self._resume.remove()
-            self._resume = None
-        self._turn(sticky=on, auto=False)
-
-    def _turn(self, *, sticky: bool, auto: bool) -> None:
-        self.sticky, self.auto = sticky, auto
-        if self.link.bus is not None:
-            self.link.bus.notify("sticky", {"on": sticky or auto})
-        self.changed()
 
     def run_routed(self, way: Route, typed: str, *, silent: bool) -> None:  # noqa: ARG002
         """Run a cell away (``wrap.Cells``)."""
@@ -313,14 +292,11 @@ class Session(Parts):
         self.widgets.from_companion(message)
 
     def _clicked(self, lease: LeaseView) -> None:
-        if self.sticky or self.auto:
+        if self.which != "none":
             return
-        if lease["click_runs_cells"] == "all":
-            self.turn_sticky(on=True)
-            which = "cells now run"
-        else:
-            self.turn_auto()
-            which = "cells that use a GPU library now run"
+        every = lease["click_runs_cells"] == "all"
+        self.turn("all" if every else "auto")
+        which = "cells now run" if every else "cells that use a GPU library now run"
         self.link.notices.add(
             f"You asked for a GPU ({lease['gpu_class']}): {which} on it. "
             "%gpu off runs them here again, %%cpu one cell."
@@ -328,7 +304,7 @@ class Session(Parts):
 
     def _was_sticky(self) -> None:
         """The kernel was restarted: what it was told before is forgotten, and that is said."""
-        self.turn_sticky(on=False)
+        self.turn("none")
         self.link.notices.add(
             "The kernel was restarted, so cells run in your notebook again. "
             "%gpu on runs them on the GPU."

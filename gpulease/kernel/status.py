@@ -90,11 +90,11 @@ def connection_line(view: ConnectionView) -> str:
     return f"{view['gpu_class']}{simulated}: connected without a hub, no time limit."
 
 
-def sticky_line(*, sticky: bool, auto: bool = False) -> str:
+def sticky_line(which: str) -> str:
     """Say where the next cells run."""
-    if auto:
+    if which == "auto":
         return "Cells that use a GPU library run on the GPU, the others here; %gpu off ends that."
-    if sticky:
+    if which == "all":
         return "Every cell runs on the GPU; %gpu off ends that, %%cpu runs one cell here."
     return "Cells run here; %%gpu runs one on the GPU, %gpu on all of them."
 

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gpulease.errors import GPULeaseError
 from gpulease.kernel.clock import clock
+from gpulease.kernel.departure import Phase
 from gpulease.kernel.inbox import Inbox
 from gpulease.kernel.lease import USABLE, LeaseLink
 from gpulease.kernel.options import CellOptions
-from gpulease.kernel.phase import Phase
-from gpulease.kernel.progress import QueueProgress
+from gpulease.kernel.relay import QueueProgress
 from gpulease.protocol.service import LeaseView
 from gpulease.sides.versions import check_python
 
@@ -287,7 +287,7 @@ class Waiter:
         if not free():
             progress.show(LEAVING)
             if not self._inbox.wait_for(free, time.monotonic() + LEAVE_SECONDS):
-                link.leave_now("The former lease did not end in time.")
+                link.lost_lease("The former lease did not end in time.")
             link.departure.commit_now()
 
     def _lease(self, options: CellOptions, progress: QueueProgress) -> LeaseView:

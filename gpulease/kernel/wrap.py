@@ -9,19 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import re
 import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Protocol
 
 from gpulease.errors import GPULeaseError
-from gpulease.kernel.nogpu import is_about_no_gpu, no_gpu_here
-from gpulease.kernel.person import on_main_thread, typed_by_person
-from gpulease.kernel.remote_error import RemoteError, remember_original, was_shown
+from gpulease.kernel.relay import RemoteError, remember_original, was_shown
 from gpulease.kernel.route import Route, Side, route
 from gpulease.sides.last_error import current
 
@@ -318,3 +317,46 @@ def _refused(error: BaseException) -> dict[str, Any]:
     ename, evalue = type(error).__name__, str(error)
     lines = [f"{ename}: {evalue}"]
     return {"status": "error", "ename": ename, "evalue": evalue, "traceback": lines}
+
+
+#: What torch, JAX, CuPy, numba, triton and the CUDA runtime say.
+_SAYS_SO = re.compile(
+    r"Torch not compiled with CUDA enabled|Found no NVIDIA driver|No CUDA GPUs are available"
+    r"|torch\.cuda\.is_available\(\) is False|Unknown backend:? '?(cuda|gpu)|no CUDA-capable device"
+    r"|cudaErrorNoDevice|cudaErrorInsufficientDriver|CUDA driver version is insufficient"
+    r"|Unable to initialize backend '(cuda|gpu)'|CUDA driver library cannot be found"
+    r"|Error at driver init|0 active drivers"
+)
+
+
+def no_gpu_here(why_not: str) -> str:
+    """Return what to do; ``why_not`` says why ``%gpu auto`` did not do it, "" where it is off."""
+    told = f" %gpu auto did not take it there: {why_not}." if why_not else ""
+    return (
+        "Your notebook itself runs without a GPU. To use one, put %%gpu on the cell's first line."
+        + told
+    )
+
+
+def is_about_no_gpu(error: BaseException) -> bool:
+    """Say whether ``error`` is a framework's way of saying that this machine has no GPU."""
+    return isinstance(error, RuntimeError | AssertionError) and bool(_SAYS_SO.search(str(error)))
+
+
+def typed_by_person(request: Mapping[str, Any] | None) -> bool:
+    """Return whether a request is a person's cell: one to execute that enters the history.
+
+    Variable panes, debuggers and extensions of front ends run code of their own, and keep it out of
+    the history: that is what tells them apart.
+    """
+    header = (request or {}).get("header") or {}
+    if request is None or header.get("msg_type") != "execute_request":
+        return False
+    content = request["content"]
+    silent = bool(content.get("silent"))
+    return not silent and bool(content.get("store_history", True))
+
+
+def on_main_thread() -> bool:
+    """Return whether this is the thread of the notebook's cells, and none of a subshell."""
+    return threading.current_thread() is threading.main_thread()

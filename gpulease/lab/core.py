@@ -18,7 +18,7 @@ from gpulease.background import BackgroundTasks
 from gpulease.channel.unix import UnixServer
 from gpulease.channel.websocket import WebsocketClient
 from gpulease.client import ServiceClient
-from gpulease.companion.parking import Parking
+from gpulease.companion.config import Parking
 from gpulease.errors import GPULeaseError
 from gpulease.lab.board import Board
 from gpulease.lab.supervisors import Supervisors

@@ -39,7 +39,7 @@ _WAIT = "--wait 365d"
 _KERNEL_STARTS = 3
 #: Seconds between two reports at least.
 _PAUSE = 1.0
-#: How the kernel names a cell's end that is no fault of the notebook's (``kernel.loss``).
+#: How the kernel names a cell's end that is no fault of the notebook's (``kernel.unattended``).
 _ENDS = {
     "GPUReclaimed": "interrupted", "GPUTimeOver": "gpu_time_over", "GPULost": "gpu_lost",
     "CompanionDied": "kernel_died",

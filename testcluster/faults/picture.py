@@ -1,20 +1,24 @@
 """One picture of a site: what the cluster, the store, the kubelet and the node's processes show.
 
 Each is read from its source: pods from the API server, leases from the store's file, who has which
-card from the processes that run and from the kubelet's books (`accounting`).  `invariants` judges
-the picture.
+card from the processes that run and from the kubelet's books (its PodResources socket, as the node
+agent reads it).  `invariants` judges the picture.
 """
 
 import json
 import re
 import sqlite3
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from gpulease import labels
+from gpulease.gpus.agent.pod_resources import PodResources
+from gpulease.gpus.agent.wire import ContainerDevice
 from testcluster.api import Object
-from testcluster.faults.accounting import held_devices
+from testcluster.cluster import is_ready
 from testcluster.layout import NODE, Layout
 from testcluster.site.shipped import HUB_NAMESPACE
 from testcluster.site.site import Site
@@ -99,7 +103,7 @@ def look(site: Site) -> Picture:
     pods = {each.uid: each for each in map(pod_of, listed)}
     layout = site.cluster.layout
     held = held_devices(layout)
-    return Picture(pods, leases, grants, cards_in_use(layout), held, _is_ready(node))
+    return Picture(pods, leases, grants, cards_in_use(layout), held, is_ready(node))
 
 
 def pod_of(found: Object) -> Pod:
@@ -161,6 +165,23 @@ def _of_process(directory: Path, layout: Layout) -> tuple[str, Iterator[str]]:
     return inside[1], (word for word in words if word not in ("", "void", "none"))
 
 
-def _is_ready(node: Object) -> bool:
-    conditions = node["status"].get("conditions", ())
-    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+def held_devices(layout: Layout) -> dict[str, frozenset[str]] | None:
+    """Return each device with the `namespace/name` of the pods it is given to, as of now.
+
+    None while the kubelet does not answer.
+    """
+    # A new client for each look: what a client keeps from before is not what is so now.
+    with closing(PodResources(layout.pod_resources_socket)) as kubelet:
+        now = time.monotonic()
+        kubelet.refresh(now)
+        found = None if kubelet.problem else kubelet.holders(now, {})
+    return None if found is None else books(found)
+
+
+def books(found: Iterable[ContainerDevice]) -> dict[str, frozenset[str]]:
+    """Return the pods of each device; one of a claim is named by its driver and pool, too."""
+    pods: dict[str, set[str]] = {}
+    for each in found:
+        device = "/".join(part for part in (each.driver, each.pool, each.device) if part)
+        pods.setdefault(device, set()).add(f"{each.namespace}/{each.pod}")
+    return {device: frozenset(names) for device, names in pods.items()}

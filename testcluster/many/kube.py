@@ -12,7 +12,7 @@ from typing import TypeVar
 import aiohttp
 
 from gpulease.connector import Connector
-from testcluster.api import Api, ApiError, Object, path_of
+from testcluster.api import Api, ApiError, Object, path_of, token_request
 
 #: Calls that are under way at once.
 AT_ONCE = 16
@@ -49,11 +49,8 @@ class Kube:
 
     async def token(self, pod: Object, account: str, audience: str) -> str:
         """Return what the kubelet would put into a pod: a token that is bound to it."""
-        meta = pod["metadata"]
-        bound = {"apiVersion": "v1", "kind": "Pod", "name": meta["name"], "uid": meta["uid"]}
-        spec = {"expirationSeconds": 7200, "audiences": [audience], "boundObjectRef": bound}
-        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
-        path = f"/api/v1/namespaces/{meta['namespace']}/serviceaccounts/{account}/token"
+        bound = {"apiVersion": "v1", "kind": "Pod"} | pod  # a list's items do not say so
+        path, body = token_request(pod["metadata"]["namespace"], account, audience, bound)
         found = await self.request("POST", path, body)
         return str(found["status"]["token"])
 

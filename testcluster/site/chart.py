@@ -27,7 +27,7 @@ from testcluster.cluster import Cluster
 from testcluster.layout import NODE_ADDRESS
 from testcluster.pki import Authority
 from testcluster.relay import Relay
-from testcluster.site import encryption, homes, shipped
+from testcluster.site import encryption, shipped
 from testcluster.site.settings import Ports, Settings
 from testcluster.site.site import PASSWORD, Site, clear
 from tests.hub import chart
@@ -61,7 +61,7 @@ def values(install: chart.Install) -> dict[str, Any]:
             "storage": {
                 "capacity": "1Gi",
                 "dynamic": {
-                    "storageClass": homes.CLASS,
+                    "storageClass": shipped.HOMES,
                     "storageAccessModes": ["ReadWriteMany"],
                 },
             },
@@ -249,7 +249,7 @@ def charted_site(
     if install.servers:
         shipped.apply(api, shipped.USER_NAMESPACES, site.values)
     clear(api, install.namespace)
-    homes.add_volumes(api, cluster.layout.volumes, 16)
+    shipped.add_volumes(api, cluster.layout.volumes, 16)
     tools = yaml.safe_load(
         base64.b64decode(chart.one(site.objects, "Secret", "hub")["data"]["values.yaml"])
     )["singleuser"]["networkTools"]["image"]

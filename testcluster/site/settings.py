@@ -7,8 +7,7 @@ from testcluster.images import GPULEASE_IMAGE
 from testcluster.layout import NODE_ADDRESS
 from testcluster.names import pod_settings
 from testcluster.site import encryption
-from testcluster.site.homes import CLASS
-from testcluster.site.shipped import HUB_NAMESPACE, OWN_NAMESPACE
+from testcluster.site.shipped import HOMES, HUB_NAMESPACE, OWN_NAMESPACE
 
 PREFIX = "/services/gpulease/"
 
@@ -129,7 +128,7 @@ def _homes() -> str:
     return f"""
 c.KubeSpawner.pvc_name_template = "claim-{{username}}"
 c.KubeSpawner.storage_pvc_ensure = True
-c.KubeSpawner.storage_class = "{CLASS}"
+c.KubeSpawner.storage_class = "{HOMES}"
 c.KubeSpawner.storage_access_modes = ["ReadWriteMany"]
 c.KubeSpawner.storage_capacity = "1Gi"
 c.KubeSpawner.volumes = [

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from testcluster import own_chart
-from testcluster.api import Api, ApiError, Object, path_of
+from testcluster.api import Api, Object, path_of
 from testcluster.pods import new_namespace
 
+#: Storage class of the homes.
+HOMES = "homes"
 HUB_NAMESPACE = own_chart.SERVERS
 OWN_NAMESPACE = own_chart.SYSTEM
 #: What only some sites switch on.
@@ -56,30 +58,20 @@ def apply(api: Api, feature: str = "", values: Mapping[str, Any] | None = None) 
     for kind, rest in _hub_account():
         version = "v1" if kind == "ServiceAccount" else "rbac.authorization.k8s.io/v1"
         metadata = {"name": "hub", "namespace": HUB_NAMESPACE}
-        create(api, {"apiVersion": version, "kind": kind, "metadata": metadata, **rest})
+        api.ensure({"apiVersion": version, "kind": kind, "metadata": metadata, **rest})
 
 
 def remove(api: Api, feature: str) -> None:
     """Remove what `apply` made of a feature."""
     for document in documents(feature):
-        if api.find(path_of(document)) is not None:
-            api.delete(path_of(document))
+        api.remove(path_of(document))
 
 
 def _put(api: Api, document: Object) -> None:
     if api.find(path_of(document)) is None:
-        create(api, document)
+        api.ensure(document)
     else:
         api.patch(path_of(document), document)
-
-
-def create(api: Api, document: Object) -> None:
-    """Create an object unless it is there."""
-    try:
-        api.create(document)
-    except ApiError as error:
-        if error.status != 409:
-            raise RuntimeError(f"{path_of(document)}: {error}") from error
 
 
 def _hub_account() -> Iterator[tuple[str, Object]]:
@@ -97,3 +89,25 @@ def write_kubeconfig(api: Api, path: Path, namespace: str, account: str) -> None
     document["contexts"][0]["context"]["namespace"] = namespace
     path.touch(mode=0o600)
     path.write_text(json.dumps(document), encoding="utf-8")
+
+
+def add_volumes(api: Api, directory: Path, number: int) -> None:
+    """Create volumes that may be mounted on many nodes; each is a directory below `directory`."""
+    for index in range(number):
+        home = directory / f"home-{index}"
+        home.mkdir(parents=True, exist_ok=True)
+        home.chmod(0o777)  # the servers' user is not root
+        api.ensure(
+            {
+                "apiVersion": "v1",
+                "kind": "PersistentVolume",
+                "metadata": {"name": f"home-{index}"},
+                "spec": {
+                    "capacity": {"storage": "1Gi"},
+                    "accessModes": ["ReadWriteMany"],
+                    "storageClassName": HOMES,
+                    "persistentVolumeReclaimPolicy": "Retain",
+                    "hostPath": {"path": str(home)},
+                },
+            },
+        )

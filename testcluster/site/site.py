@@ -20,13 +20,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from gpulease import labels
-from testcluster import namespaces
-from testcluster.api import Api, ApiError, Object
+from gpulease.companion.tree import die_with_parent
+from testcluster.api import Api, Object
 from testcluster.cluster import Cluster
 from testcluster.devices import card
 from testcluster.layout import NODE, NODE_ADDRESS
 from testcluster.processes import REPOSITORY
-from testcluster.site import encryption, homes, settings, shipped
+from testcluster.site import encryption, settings, shipped
 from testcluster.site.settings import Ports, Settings
 from tests.gpus.stand_in import Driver
 from tests.helpers import wait_for
@@ -148,7 +148,7 @@ class Site:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                preexec_fn=namespaces.die_with_parent,
+                preexec_fn=die_with_parent,
             )
 
     def _address_of(self, name: str) -> str:
@@ -234,7 +234,7 @@ def running_site(
     api = cluster.api
     shipped.apply(api)
     clear(api)
-    homes.add_volumes(api, cluster.layout.volumes, homes_number)
+    shipped.add_volumes(api, cluster.layout.volumes, homes_number)
     hub, own = (shipped.HUB_NAMESPACE, "hub"), (shipped.OWN_NAMESPACE, "gpulease")
     shipped.write_kubeconfig(api, directory / "hub.kubeconfig", *hub)
     shipped.write_kubeconfig(api, directory / "service.kubeconfig", *own)
@@ -267,8 +267,7 @@ def clear(api: Api, namespace: str = shipped.HUB_NAMESPACE) -> None:
     path = f"/api/v1/namespaces/{namespace}/pods"
     options = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 1}
     for each in api.items(path):
-        with contextlib.suppress(ApiError):  # it went by itself meanwhile
-            api.delete(f"{path}/{each['metadata']['name']}", options)
+        api.remove(f"{path}/{each['metadata']['name']}", options)
     wait_for(lambda: not api.items(path), START_MAX, "no pod of an earlier site")
 
 

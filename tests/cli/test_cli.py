@@ -72,7 +72,7 @@ def test_bad_input_exits_with_2_and_says_why(words, said, capsys, monkeypatch):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", "/nonexistent")
     # The demo becomes a subreaper; a test's process must not.
-    monkeypatch.setattr("gpulease.demo.processes.become_subreaper", lambda: None)
+    monkeypatch.setattr("gpulease.companion.tree.become_subreaper", lambda: None)
     assert main(words) == 2
     assert said in capsys.readouterr().err
 
@@ -122,7 +122,7 @@ def test_bad_input_is_answered_in_a_line_that_says_what_to_do(
     words, said, tmp_path, capsys, monkeypatch
 ):
     monkeypatch.setenv("GPULEASE_TOKEN", "very-secret")
-    monkeypatch.setattr("gpulease.demo.processes.become_subreaper", lambda: None)
+    monkeypatch.setattr("gpulease.companion.tree.become_subreaper", lambda: None)
     file, wrong = tmp_path / "file.txt", tmp_path / "wrong.py"
     file.write_text("not = (python\n")
     wrong.write_text("c.GPULeaseService.gpus = 'two'\n")

@@ -17,7 +17,6 @@ from pathlib import Path
 import pytest
 
 from gpulease.demo.browse import Browser
-from testcluster import rights
 from testcluster.cluster import Cluster
 from testcluster.images import GPULEASE_IMAGE
 from testcluster.pods import delete_namespace
@@ -58,9 +57,7 @@ def charted(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[ChartS
         label_node(cluster, None)
         if install.servers:
             delete_namespace(cluster.api, "jupyter-ada")
-            for each in shipped.documents(shipped.USER_NAMESPACES):
-                if each["kind"] != "Kustomization":
-                    rights.remove(cluster.api, each)
+            shipped.remove(cluster.api, shipped.USER_NAMESPACES)
         if install.namespace != shipped.HUB_NAMESPACE:
             delete_namespace(cluster.api, install.namespace)
 

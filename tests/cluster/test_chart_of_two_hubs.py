@@ -15,11 +15,10 @@ from typing import Any
 import pytest
 
 from gpulease import labels
-from testcluster import own_chart, rights
-from testcluster.api import Object
+from testcluster import own_chart
+from testcluster.api import Object, path_of
 from testcluster.cluster import Cluster
 from testcluster.pods import delete_namespace, new_namespace
-from testcluster.site import shipped
 from testcluster.site.chart import ChartSite, charted_site, further_hub
 from testcluster.site.people import LONG, Student, at_work
 from tests.cluster.test_chart import CELLS, label_node
@@ -64,7 +63,7 @@ def campus(cluster: Cluster) -> Iterator[Campus]:
         label_node(cluster, "user")
         made.callback(label_node, cluster, None)
         for each in wide_rights():
-            shipped.create(cluster.api, each)
+            cluster.api.ensure(each)
         first = charted_site(cluster, one, chart.Install(given=FURTHER), POLICY)
         site = made.enter_context(first)
         install = chart.Install(release=LAB, namespace=LAB)
@@ -76,7 +75,7 @@ def campus(cluster: Cluster) -> Iterator[Campus]:
 def tidy(cluster: Cluster) -> None:
     """Remove what the chart made for several namespaces."""
     for each in wide_rights():
-        rights.remove(cluster.api, each)
+        cluster.api.remove(path_of(each))
     delete_namespace(cluster.api, LAB)
 
 

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 from gpulease.gpus.agent.wire import ContainerDevice
 from testcluster.faults import invariants
-from testcluster.faults.accounting import books
-from testcluster.faults.picture import Lease, Picture, Pod
+from testcluster.faults.picture import Lease, Picture, Pod, books
 from testcluster.faults.rest import BOOKS_SECONDS, REST_SECONDS, Watchman
 
 SERVER = Pod("jupyter-dora", "s1", "Running", user="dora")

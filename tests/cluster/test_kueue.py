@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from testcluster import kueue, rights
+from testcluster import kueue
 from testcluster.cluster import Cluster
 from testcluster.pods import delete_namespace, gpu_pod, new_namespace, wait_for_phase
 from testcluster.site import shipped
@@ -55,9 +55,7 @@ def site(cluster: Cluster) -> Iterator[Site]:
                 yield running
     finally:
         delete_namespace(cluster.api, JOBS)
-        for each in shipped.documents(shipped.KUEUE):
-            if each["kind"] != "Kustomization":
-                rights.remove(cluster.api, each)
+        shipped.remove(cluster.api, shipped.KUEUE)
 
 
 def job(name: str, **labels: str) -> dict[str, object]:

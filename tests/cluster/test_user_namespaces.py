@@ -51,9 +51,7 @@ def apart(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     finally:
         if cluster.api.find(f"/api/v1/namespaces/{NAMESPACE}"):
             delete_namespace(cluster.api, NAMESPACE)
-        for each in shipped.documents(shipped.USER_NAMESPACES):
-            if each["kind"] != "Kustomization":
-                rights.remove(cluster.api, each)
+        shipped.remove(cluster.api, shipped.USER_NAMESPACES)
 
 
 @pytest.fixture(scope="module")

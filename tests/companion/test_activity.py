@@ -232,11 +232,8 @@ def test_a_home_kernel_that_waits_for_its_companion_is_use(tmp_path):
             await go.wait()
             raise GPULeaseError("companion_failed", "Slow, and then not at all.", status=500)
 
-    async def died(_kernel, _detail):
-        raise AssertionError("nothing ran")
-
     async def test():
-        companions = Slow(tmp_path, "a-mark", died)
+        companions = Slow(tmp_path, "a-mark")
         sampler = ActivitySampler(companions.infrastructure)
         assert sampler.sample(companions.watched)["cells"] == 0
         opening = asyncio.ensure_future(

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from gpulease.companion.control import ControlServer
+from gpulease.companion.ports import ControlServer
 from gpulease.errors import GPULeaseError
 from tests.companion.parts import Home
 from tests.helpers import WaitedTooLongError, wait_for_async

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 import zmq
 
-from gpulease.companion import guests as guests_module
 from gpulease.companion import jobs as jobs_module
-from gpulease.companion.guests import Guests
+from gpulease.companion import member as member_module
 from gpulease.companion.jobs import Jobs
+from gpulease.companion.member import Guests
 from gpulease.companion.mirrors import Mirrors
 from gpulease.companion.ports import Ports
 from gpulease.errors import GPULeaseError
@@ -292,7 +292,7 @@ async def test_the_files_of_a_launch_that_is_silent_are_let_go(
     mirrors = Mirrors(str(tmp_path), 2**20, "127.0.0.1", Ports((20_000, 20_001)))
     guests, clients = Guests(mirrors), [object(), object()]
     now: Any = 1000.0
-    monkeypatch.setattr(guests_module.time, "monotonic", lambda: now)
+    monkeypatch.setattr(member_module.time, "monotonic", lambda: now)
     asked = {"root": str(tmp_path / "lab"), "wire_key": zmq.curve_keypair()[0].decode()}
     elsewhere = {**asked, "launch": "x", "root": "/"}
     assert await guests.called(clients[0], "mirror", elsewhere) is None  # type: ignore[arg-type]
@@ -300,7 +300,7 @@ async def test_the_files_of_a_launch_that_is_silent_are_let_go(
         assert await guests.called(client, "mirror", {**asked, "launch": launch})  # type: ignore[arg-type]
     with pytest.raises(GPULeaseError, match="port"):
         await guests.called(clients[0], "mirror", {**asked, "launch": "c"})  # type: ignore[arg-type]
-    for _ in range(int(guests_module.LOST_AFTER) + 1):
+    for _ in range(int(member_module.LOST_AFTER) + 1):
         now += 1
         guests.heard(clients[1])  # type: ignore[arg-type]
         await guests.end_silent()

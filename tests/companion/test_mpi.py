@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gpulease.companion.mpi import MPI, called, interface_of
-from gpulease.companion.nodes import Node
+from gpulease.companion.nodes import MPI, Node, called, interface_of
 from tests.companion.test_member import group
 
 pytestmark = pytest.mark.processes

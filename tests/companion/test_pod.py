@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpulease.companion import pod as pod_process
-from gpulease.companion.alone import WARN_BEFORE, next_step
+from gpulease.companion.drain import WARN_BEFORE, next_step
 from gpulease.companion.ports import Ports
 from gpulease.errors import GPULeaseError
 from gpulease.protocol import names as protocol
@@ -74,7 +74,7 @@ def test_a_cell_runs_on_the_pods_address_and_ports_in_the_containers_environment
 
 def test_the_companion_is_started_before_anything_heavy_is_imported():
     heavy = ("asyncio", "zmq", "tornado", "jupyter_client", "ipykernel", "numpy")
-    code = f"import sys, gpulease.companion.pod_process; print(set({heavy}) & set(sys.modules))"
+    code = f"import sys, gpulease.companion.pod; print(set({heavy}) & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
 

@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpulease.companion.config import SupervisorConfig
+from gpulease.companion.config import Parking, SupervisorConfig
 from gpulease.companion.handshake import check_packages, check_protocol, check_python
-from gpulease.companion.parking import Parking
 from gpulease.companion.processes import same_interpreter
-from gpulease.companion.standalone import visible_devices
+from gpulease.companion.run import visible_devices
 from gpulease.errors import GPULeaseError
 from gpulease.process_table import ProcessRow, descendants, parse_stat
 from gpulease.sides.environment import (

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gpulease.channel.keys import Endpoint, KeyPair
-from gpulease.companion.parking import Parking
+from gpulease.companion.config import Parking
 from gpulease.transfer.home import HomeSide
 from tests.companion.parts import Cells, closing, leased
 from tests.helpers import process_is_gone, wait_for_async

@@ -40,10 +40,7 @@ def test_a_stray_exception_ends_neither_the_evidence_nor_the_hard_end(kind, tmp_
     monkeypatch.setattr(supervisor, "SAMPLE_SECONDS", 0.2)
 
     async def test():
-        async def died(*_):
-            raise AssertionError("there is no companion")
-
-        companions = Companions(tmp_path, "watch-test", died)
+        companions = Companions(tmp_path, "watch-test")
         config = SupervisorConfig("watch-test", hard_end=PAST)
         watched = kind(config, companions, set())
         return await asyncio.wait_for(watched.run(), 60), watched

@@ -5,7 +5,7 @@ import ast
 import pytest
 from IPython.core.error import InputRejected
 
-from gpulease.kernel.blocks import HOOK, BlockTransformer
+from gpulease.kernel.extension import HOOK, BlockTransformer
 from tests.kernel.parts import HomeKernel
 
 

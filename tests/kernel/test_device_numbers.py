@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpulease.kernel.device_numbers import numbers_wanted
+from gpulease.kernel.gate import numbers_wanted
 
 UUID = "GPU-3f2a9c1e-1111-2222-3333-444444444444"
 

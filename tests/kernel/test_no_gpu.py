@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpulease.kernel.nogpu import is_about_no_gpu, no_gpu_here
+from gpulease.kernel.wrap import is_about_no_gpu, no_gpu_here
 from tests.kernel.parts import HomeKernel
 
 

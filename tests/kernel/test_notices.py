@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpulease.kernel.cellnote import CellNote
-from gpulease.kernel.notices import Notices, end_words, last_word
+from gpulease.kernel.notices import CellNote, Notices, end_words, last_word
 from gpulease.protocol.service import EndView
 
 LATER = "Your variables are here; the next %%gpu cell gets a GPU again."

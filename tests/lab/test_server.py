@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from tornado.websocket import websocket_connect
 
-from gpulease.companion.parking import Parking
+from gpulease.companion.config import Parking
 from gpulease.companion.tree import lease_processes
 from gpulease.lab import supervisors
 from gpulease.process_table import process_table

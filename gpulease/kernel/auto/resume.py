@@ -9,13 +9,17 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
-from gpulease.kernel.auto.effects import Effects
 from gpulease.kernel.auto.kinds import FRAMEWORKS
-from gpulease.kernel.auto.snapshot import Snapshot, Snapshots
-from gpulease.transfer.refuse import Limit
+from gpulease.sides.names.analysis import cell_use
+from gpulease.transfer import state
+from gpulease.transfer.glance import Glance
+from gpulease.transfer.refuse import Limit, RefusedError
 from gpulease.transfer.roots import Hidden
 
 _SIMPLE = (ast.Expr, ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Delete, ast.Assert)
@@ -136,3 +140,175 @@ def _rest(source: str, node: ast.stmt) -> str:
     lines = source.splitlines()
     first = lines[node.lineno - 1].encode()[node.col_offset :].decode()
     return "#\n" * (node.lineno - 1) + "\n".join([first, *lines[node.lineno :]])
+
+
+# Effects: what running a statement a second time would do twice.  An audit hook sees most of it: a
+# process cannot remove one, so there is one for all cells.  Printed and shown output is counted.
+
+#: Audit events (https://docs.python.org/3/library/audit_events.html) by their beginning, and what
+#: whoever raised one had done, as words after "it".
+_EVENTS = {
+    "open": "had opened a file",
+    "os.": "had changed something outside Python",
+    "shutil.": "had copied or removed files",
+    "tempfile.": "had made a file",
+    "subprocess.": "had started a program",
+    "pty.": "had started a program",
+    "_thread.start": "had started a thread",
+    "socket.": "had used the network",
+    "urllib.": "had used the network",
+    "http.": "had used the network",
+    "ftplib.": "had used the network",
+    "smtplib.": "had used the network",
+    "sqlite3.": "had used a database",
+    "signal.": "had sent a signal",
+    "fcntl.": "had locked a file",
+    "mmap.": "had opened a file",
+    "webbrowser.": "had opened a page",
+    "builtins.input": "had asked for input",
+}
+#: Of those, what only looks.
+_LOOKS = frozenset((
+    "os.listdir", "os.scandir", "os.walk", "os.fwalk", "os.getxattr", "os.listxattr",
+    "socket.gethostname",
+))  # fmt: skip
+
+
+class Effects:
+    """The last watched statement's; main thread only."""
+
+    _one: Effects | None = None  # the audit hook cannot be removed
+
+    def __init__(self) -> None:
+        #: What it did first, as words after "it"; "" for nothing.
+        self.seen = ""
+        self._watching = False
+
+    @classmethod
+    def of_process(cls) -> Effects:
+        """Return the one that this process's audit hook speaks to."""
+        if cls._one is None:
+            one = cls._one = cls()
+            main = threading.main_thread().ident
+
+            def hook(event: str, _args: tuple[Any, ...]) -> None:
+                if one._watching and not one.seen and threading.get_ident() == main:
+                    one.seen = _meant(event)
+
+            sys.addaudithook(hook)
+        return cls._one
+
+    def stop(self) -> None:
+        """From here on nothing counts."""
+        self._watching = False
+
+    @contextmanager
+    def watched(self, session: Any) -> Iterator[None]:
+        """Watch the body; ``session`` is what sends this kernel's messages."""
+        watched = (
+            (sys.stdout, "write", "had printed something"),
+            (sys.stderr, "write", "had printed something"),
+            (session, "send", "had shown something"),
+            (threading.Thread, "start", "had started a thread"),  # no audit event before 3.13
+        )
+        self.seen = ""
+        placed: list[tuple[Any, str, Any]] = []
+        try:
+            for owner, name, words in watched:
+                try:
+                    own = vars(owner).get(name)
+                    setattr(owner, name, self._counting(getattr(owner, name), words))
+                    placed.append((owner, name, own))
+                except (AttributeError, TypeError):
+                    # It is somebody else's stream, and nobody knows what it does.
+                    self.seen = "may have printed something"
+            self._watching = True
+            yield
+        finally:
+            self._watching = False
+            for owner, name, own in placed:
+                if own is None:
+                    delattr(owner, name)
+                else:
+                    setattr(owner, name, own)
+
+    def _counting(self, function: Any, words: str) -> Any:
+        main = threading.main_thread().ident
+
+        def counting(*args: Any, **kwargs: Any) -> Any:
+            if self._watching and threading.get_ident() == main:
+                self.seen = self.seen or words
+            return function(*args, **kwargs)
+
+        return counting
+
+
+def _meant(event: str) -> str:
+    if event in _LOOKS:
+        return ""
+    return next((words for start, words in _EVENTS.items() if event.startswith(start)), "")
+
+
+# Snapshots: what a statement is about to reach, as it is before it runs.
+
+Digests = dict[frozenset[str], bytes]
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """One look; ``Snapshots.changed`` compares with it.
+
+    It holds no value: names with the ``id`` of what they are bound to, digests of what the code can
+    reach, and the states of the generators, which it puts back.  State inside installed modules is
+    not looked at.
+    """
+
+    bound: dict[str, int]
+    names: tuple[str, ...]
+    digests: Digests
+    generators: dict[str, Any]
+
+    def put_back(self) -> None:
+        """Put every generator of this process back to where it was."""
+        state.apply(self.generators)
+
+
+class Snapshots:
+    """Takes and compares snapshots of one namespace."""
+
+    def __init__(self, namespace: dict[str, Any], hidden: Hidden) -> None:
+        self._ns = namespace
+        self._glance = Glance(namespace, hidden)
+
+    def take(self, source: str, limit: Limit) -> Snapshot | None:
+        """Return what ``source`` may reach, as it is; None where that cannot be, or costs more."""
+        use = cell_use(source)
+        try:
+            digests = self._glance.digests(["*"] if use.unbounded else use.touched, limit)
+        except RefusedError:
+            return None
+        return Snapshot(self._bound(), _names_of(digests), digests, state.read())
+
+    def changed(self, before: Snapshot) -> str:
+        """Return what is not as it was, as words after "it", "" for nothing."""
+        now = self._bound()
+        moved = [
+            n for n in sorted(before.bound.keys() | now.keys()) if before.bound.get(n) != now.get(n)
+        ]
+        if moved:
+            return f"had bound {moved[0]}"
+        try:
+            found = self._glance.digests(before.names)
+        except RefusedError:
+            return "had changed a variable"
+        for roots, digest in found.items():
+            if digest != before.digests.get(roots):
+                return f"had changed {(_names_of([roots]) or ['a function or class'])[0]}"
+        return ""
+
+    def _bound(self) -> dict[str, int]:
+        return {name: id(self._ns[name]) for name in self._glance.names() if name in self._ns}
+
+
+def _names_of(all_roots: Any) -> tuple[str, ...]:
+    return tuple(sorted(root[2:] for roots in all_roots for root in roots if root[0] == "n"))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from gpulease.policy.model import GPUClass
 from gpulease.policy.pods import AskKind, PodAsk, hami
-from gpulease.providers.kubernetes.capacity.slots import Inventories, place
+from gpulease.providers.kubernetes.capacity.slots import Inventories, Placing
 from gpulease.providers.kubernetes.observed.cluster import _kept_node
 from gpulease.providers.kubernetes.observed.hami import CARDS, no_room, shares_of
 from gpulease.providers.kubernetes.observed.pods import Part, use_of
@@ -50,7 +50,7 @@ def fraction(ask):
 
 def shown(nodes, ask, pods=(), granted=None):
     found = Inventories().of(nodes, [fraction(ask)], INSTANCE)
-    return place(found, [use_of(each, INSTANCE) for each in pods], granted or {})
+    return Placing().place(found, [use_of(each, INSTANCE) for each in pods], granted or {})
 
 
 def placed_by_hami(cards, memory_percent, cores):

@@ -58,27 +58,26 @@ def test_whatever_may_disturb_a_node_may_take_it_away():
 
 def test_claimed_it_is_what_the_leases_own_pod_would_have_been():
     pod, held = made(), lease(gpu_class="card", count=1)
-    found = claim(pod, held, CLASS, server(), SETTINGS, now=NOW)
+    patch, environment = claim(pod, held, CLASS, server(), SETTINGS, now=NOW)
     own = lease_pod(held, CLASS, server(), FILES, SETTINGS, now=NOW)
-    merged = dict(pod["metadata"]["labels"]) | found.patch["metadata"]["labels"]
+    merged = dict(pod["metadata"]["labels"]) | patch["metadata"]["labels"]
     assert {k: v for k, v in merged.items() if v is not None} == own["metadata"]["labels"]
-    assert found.patch["metadata"]["annotations"] == own["metadata"]["annotations"]
-    assert found.patch["metadata"]["ownerReferences"] == own["metadata"]["ownerReferences"]
-    assert found.patch["metadata"]["uid"] == "uid-1"
+    assert patch["metadata"]["annotations"] == own["metadata"]["annotations"]
+    assert patch["metadata"]["ownerReferences"] == own["metadata"]["ownerReferences"]
+    assert patch["metadata"]["uid"] == "uid-1"
     # Its deadline counts from its start, which was 90 s before.
-    assert found.patch["spec"] == {
-        "activeDeadlineSeconds": own["spec"]["activeDeadlineSeconds"] + 90
-    }
-    after = variables(pod) | dict(found.environment)
+    assert patch["spec"] == {"activeDeadlineSeconds": own["spec"]["activeDeadlineSeconds"] + 90}
+    after = variables(pod) | dict(environment)
     del after[protocol.ENV_WARM]
     assert after == variables(own)
 
 
 def test_what_is_told_is_no_more_than_what_differs():
-    found = claim(made(), lease(gpu_class="card", count=1), CLASS, server(), SETTINGS, now=NOW)
-    assert "HOME" not in found.environment
-    assert protocol.ENV_SERVICE_URL not in found.environment
-    assert protocol.ENV_HARD_END in found.environment
+    mine = lease(gpu_class="card", count=1)
+    _patch, environment = claim(made(), mine, CLASS, server(), SETTINGS, now=NOW)
+    assert "HOME" not in environment
+    assert protocol.ENV_SERVICE_URL not in environment
+    assert protocol.ENV_HARD_END in environment
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from gpulease import labels
 from gpulease.policy.model import GPUClass
 from gpulease.policy.pods import AskKind, PodAsk, Toleration, Where, hami
-from gpulease.providers.kubernetes.capacity.slots import Inventories, Placing, inventories, place
+from gpulease.providers.kubernetes.capacity.slots import Inventories, Placing
 from gpulease.providers.kubernetes.observed.cluster import leaving, upgrading
 from gpulease.providers.kubernetes.observed.pods import Part, use_of
 from tests.providers.kubernetes.objects import INSTANCE, lease_pod, node, pod
@@ -21,7 +21,8 @@ CARD = GPUClass("card", "cards")
 
 def shown(nodes, pods=(), granted=None, classes=(CARD,)):
     uses = [use_of(each, INSTANCE) for each in pods]
-    return place(inventories(nodes, classes, INSTANCE), uses, granted or {})
+    offered = Inventories().of(nodes, classes, INSTANCE)
+    return Placing().place(offered, uses, granted or {})
 
 
 def occupied(placement):
@@ -276,8 +277,8 @@ def test_what_changed_alone_is_worked_out_anew_and_it_comes_out_the_same(steps):
             classes = (GPUClass(f"c{number}", "cards"),)
         uses = [use_of(each, INSTANCE) for each in pods.values()]
         offered = kept.of(nodes.values(), classes, INSTANCE)
-        assert offered == inventories(nodes.values(), classes, INSTANCE)
-        assert placing.place(offered, uses, granted) == place(offered, uses, granted)
+        assert offered == Inventories().of(nodes.values(), classes, INSTANCE)
+        assert placing.place(offered, uses, granted) == Placing().place(offered, uses, granted)
 
 
 def test_one_pod_costs_one_node():

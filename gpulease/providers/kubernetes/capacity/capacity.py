@@ -12,7 +12,6 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from gpulease import labels
 from gpulease.policy.model import Device, GPUClass
 from gpulease.policy.pods import AskKind
 from gpulease.providers.kubernetes.api.client import Manifest, UnavailableError
@@ -21,8 +20,10 @@ from gpulease.providers.kubernetes.capacity.slots import FOREIGN, Placement
 from gpulease.providers.kubernetes.capacity.usage import AgentUsage, Claimed, LeasePod
 from gpulease.providers.kubernetes.observed.cluster import (
     Cluster,
+    labels_of,
     leaving,
     lost,
+    of_another,
     pool_name,
     taints_of,
 )
@@ -65,7 +66,7 @@ def published(
     waiting = {slot: part.lease for part, slots in sorted(granted.items()) for slot in slots}
     for each in _newest(slices):
         node = by_name.get(str(each["spec"].get("nodeName", "")))
-        if node is None or _others(node, instance):
+        if node is None or of_another(node, instance):
             continue
         for published_device in each["spec"].get("devices") or []:
             device, name = _device(each, published_device, node, asking)
@@ -109,7 +110,7 @@ def _device(
         leaving=leaving(node),
         serves=serves,
         compute=device_compute(device, driver),
-        ecc=ecc_of((node.get("metadata") or {}).get("labels") or {}),
+        ecc=ecc_of(labels_of(node)),
     )
     return shown, (driver, pool_of_driver, name)
 
@@ -146,12 +147,6 @@ def _holders(claims: Iterable[Manifest], pods: Mapping[str, PodUse]) -> dict[_Na
                 name = (str(result["driver"]), str(result["pool"]), str(result["device"]))
                 held[name] = user
     return held
-
-
-def _others(node: Manifest, instance: str) -> bool:
-    own = labels.label_value(instance)
-    marks = node["metadata"].get("labels") or {}
-    return bool(marks.get(labels.INSTANCE, own) != own)
 
 
 class Capacity:

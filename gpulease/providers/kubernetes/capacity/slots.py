@@ -14,7 +14,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from gpulease import labels
 from gpulease.policy.catalog import percent
 from gpulease.policy.model import Device, GPUClass
 from gpulease.policy.pods import AskKind, PodAsk, is_hami, of_card, resource_of, slot_units_of
@@ -23,6 +22,7 @@ from gpulease.providers.kubernetes.observed.cluster import (
     labels_of,
     leaving,
     lost,
+    of_another,
     pool_name,
     product_of,
     taints_of,
@@ -129,18 +129,10 @@ class Inventories:
         return tuple(each for _, found in self._known.values() for each in found)
 
 
-def inventories(
-    nodes: Iterable[Manifest], classes: Sequence[GPUClass], instance: str
-) -> tuple[NodeInventory, ...]:
-    """Return what the nodes offer: see ``Inventories.of``."""
-    return Inventories().of(nodes, classes, instance)
-
-
 def _offered(
     node: Manifest, asked: Collection[str], classes: Sequence[GPUClass], instance: str
 ) -> Iterator[NodeInventory]:
-    own = labels.label_value(instance)
-    if labels_of(node).get(labels.INSTANCE, own) != own:
+    if of_another(node, instance):
         return
     for resource in sorted((node.get("status") or {}).get("capacity") or {}):
         if resource in asked or _GPU.fullmatch(resource):
@@ -199,15 +191,6 @@ class Placing:
             devices += known[2]
             held.update(known[1].held)
         return Placement(tuple(devices), held)
-
-
-def place(
-    inventories: Sequence[NodeInventory],
-    uses: Iterable[PodUse],
-    granted: Granted,
-) -> Placement:
-    """Return every slot with what occupies it: see ``Placing.place``."""
-    return Placing().place(inventories, uses, granted)
 
 
 class _Filling:

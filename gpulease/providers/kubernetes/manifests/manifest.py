@@ -19,11 +19,11 @@ from gpulease import labels
 from gpulease.errors import GPULeaseError
 from gpulease.policy.model import GPUClass, Lease, TimeOuts
 from gpulease.policy.pods import AskKind, Pairs, PodAsk, Sharing
+from gpulease.protocol import names as protocol
 from gpulease.providers.kubernetes.manifests import new_nodes
 from gpulease.providers.kubernetes.manifests.process import (
     COMMAND,
     TOKEN_DIRECTORY,
-    Told,
     computed,
     container_security,
     environment,
@@ -257,19 +257,19 @@ def _container(making: _Making) -> dict[str, Any]:
     }
 
 
-def _told(making: _Making) -> Told:
+def _told(making: _Making) -> dict[str, str]:
     settings, outs = making.settings, making.gpu_class.time_outs
-    return Told(
-        service_url=settings.service_url,
-        ports=settings.ports,
-        hard_end=making.ends,
-        grace=grace(outs),
-        drain_max=outs.drain_max,
-        home=settings.home,
-        mirror=settings.home if making.files.way == MIRROR else "",
-        mirror_limit=settings.mirror_limit,
-        park=settings.park,
-    )
+    return {
+        "HOME": settings.home,
+        protocol.ENV_SERVICE_URL: settings.service_url,
+        protocol.ENV_PORTS: settings.ports,
+        protocol.ENV_HARD_END: making.ends.isoformat(),
+        protocol.ENV_GRACE: str(grace(outs)),
+        protocol.ENV_DRAIN_MAX: f"{outs.drain_max:g}",
+        protocol.ENV_MIRROR: settings.home if making.files.way == MIRROR else "",
+        protocol.ENV_MIRROR_LIMIT: str(settings.mirror_limit),
+        protocol.ENV_PARK: settings.park,
+    }
 
 
 def _affinity(making: _Making) -> dict[str, Any]:

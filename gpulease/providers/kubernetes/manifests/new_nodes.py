@@ -12,6 +12,7 @@ from gpulease.policy.model import Device
 from gpulease.policy.pods import PodAsk
 from gpulease.providers.kubernetes.api.client import Manifest
 from gpulease.providers.kubernetes.observed.pods import Part
+from gpulease.providers.kubernetes.observed.reasons import when_last, words_of
 from gpulease.providers.kubernetes.pod_resources.nodes import Terms, condition, fitting
 
 #: Autoscalers know a node that they may add by this label of its own.
@@ -92,10 +93,4 @@ def landings(
 def autoscaler(events: Sequence[Manifest]) -> str:
     """Return what an autoscaler said of a pod last, "" for nothing."""
     said = [each for each in events if each.get("reason") in _AUTOSCALERS]
-    newest = max(said, key=_at, default=None)
-    words = str((newest or {}).get("message") or (newest or {}).get("note") or "")
-    return f"{(newest or {}).get('reason')}: {words}"[:500] if newest else ""
-
-
-def _at(event: Manifest) -> str:
-    return str(event.get("lastTimestamp") or event.get("eventTime") or "")
+    return words_of(max(said, key=when_last)) if said else ""

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, Final
 
 from gpulease.policy.model import GPUClass, Lease
@@ -109,46 +107,27 @@ def _plain(quantities: Mapping[str, Any] | None) -> dict[str, str]:
     return {key: str(value) for key, value in (quantities or {}).items() if key in wanted}
 
 
-@dataclass(frozen=True)
-class Told:
-    """What the companion learns from its environment beside the lease's own names.
-
-    ``grace`` and ``drain_max`` in seconds, ``mirror_limit`` in bytes; ``mirror`` is the directory
-    that stands for the home, "" where that is mounted.
-    """
-
-    service_url: str
-    ports: str
-    hard_end: datetime
-    grace: int
-    drain_max: float
-    home: str
-    mirror: str
-    mirror_limit: int
-    park: str
-
-
 def environment(
-    lease: Lease, container: Mapping[str, Any], ask: PodAsk, told: Told, extra: Mapping[str, str]
+    lease: Lease,
+    container: Mapping[str, Any],
+    ask: PodAsk,
+    told: Mapping[str, str],
+    extra: Mapping[str, str],
 ) -> list[dict[str, Any]]:
-    """Return the container's environment: the student's plain variables, then gpulease's own."""
-    values = _followed(container) | dict(extra)
+    """Return the container's environment: the student's plain variables, then gpulease's own.
+
+    Args:
+        told: what the companion learns beside the lease's own names.
+        extra: the site's, and those that come from the class.
+    """
+    values = _followed(container) | dict(extra) | dict(told)
     values |= {
-        "HOME": told.home,
         "NVIDIA_DRIVER_CAPABILITIES": "compute,utility",
         protocol.ENV_LEASE: lease.id,
         protocol.ENV_ATTEMPT: str(lease.attempt),
         protocol.ENV_USER: lease.user,
         protocol.ENV_SERVER: lease.server,
-        protocol.ENV_SERVICE_URL: told.service_url,
         protocol.ENV_TOKEN_FILE: TOKEN_FILE,
-        protocol.ENV_PORTS: told.ports,
-        protocol.ENV_HARD_END: told.hard_end.isoformat(),
-        protocol.ENV_GRACE: str(told.grace),
-        protocol.ENV_DRAIN_MAX: f"{told.drain_max:g}",
-        protocol.ENV_MIRROR: told.mirror,
-        protocol.ENV_MIRROR_LIMIT: str(told.mirror_limit),
-        protocol.ENV_PARK: told.park,
     }
     if ask.kind is AskKind.DRA:
         # A claim's devices come by CDI; an image that says "all" must not get the others, too.

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 
+from gpulease import labels
 from gpulease.hub_names import split
 from gpulease.providers.kubernetes.api.client import (
     EVENTS,
@@ -112,6 +113,12 @@ def pool_name(model: str) -> str:
 def labels_of(node: Manifest) -> Mapping[str, str]:
     """Return a node's labels."""
     return (node.get("metadata") or {}).get("labels") or {}
+
+
+def of_another(node: Manifest, instance: str) -> bool:
+    """Whether a node is marked as another installation's."""
+    own = labels.label_value(instance)
+    return labels_of(node).get(labels.INSTANCE, own) != own
 
 
 log = logging.getLogger(__name__)

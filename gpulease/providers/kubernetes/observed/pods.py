@@ -18,6 +18,7 @@ from gpulease.policy.model import Lease, LeaseState, Observed
 from gpulease.providers.base import LinkState
 from gpulease.providers.kubernetes.api.client import Manifest
 from gpulease.providers.kubernetes.api.watch import Key, key_of
+from gpulease.providers.kubernetes.pod_resources.claims import amount
 
 
 class Part(NamedTuple):
@@ -154,8 +155,8 @@ def asks_of(manifest: Manifest) -> dict[str, int]:
             asked = beside
         else:
             asked = {k: asked.get(k, 0) + beside.get(k, 0) for k in asked.keys() | beside.keys()}
-        for name, amount in asked.items():
-            largest[name] = max(largest.get(name, 0), amount)
+        for name, number in asked.items():
+            largest[name] = max(largest.get(name, 0), number)
     _add(total, beside)
     return {
         name: max(total.get(name, 0), largest.get(name, 0))
@@ -349,23 +350,15 @@ def _extended(container: Mapping[str, Any]) -> dict[str, int]:
 
 def amount_of(value: Any) -> int:
     """Return a whole quantity as the API writes it: ``8``, ``"8"``, ``"1k"``; 0 for nonsense."""
-    text = str(value).strip()
-    scales = {"k": 10**3, "M": 10**6, "G": 10**9, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "m": 1e-3}
-    for suffix in ("Ki", "Mi", "Gi", "k", "M", "G", "m"):
-        if text.endswith(suffix):
-            text, scale = text[: -len(suffix)], scales[suffix]
-            break
-    else:
-        scale = 1
     try:
-        return math.ceil(float(text) * scale)
-    except (ValueError, OverflowError):
+        return math.ceil(float(amount(str(value).strip())))
+    except (ValueError, ArithmeticError):
         return 0
 
 
 def _add(total: dict[str, int], more: Mapping[str, int]) -> None:
-    for name, amount in more.items():
-        total[name] = total.get(name, 0) + amount
+    for name, number in more.items():
+        total[name] = total.get(name, 0) + number
 
 
 def _whole(value: Any) -> int:

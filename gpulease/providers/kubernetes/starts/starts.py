@@ -42,7 +42,7 @@ from gpulease.providers.kubernetes.manifests.manifest import (
     owned_by,
 )
 from gpulease.providers.kubernetes.manifests.pod_network import PodNetwork
-from gpulease.providers.kubernetes.observed.cluster import Cluster, lost, taints_of
+from gpulease.providers.kubernetes.observed.cluster import Cluster, labels_of, lost, taints_of
 from gpulease.providers.kubernetes.observed.pods import amount_of, granted_node
 from gpulease.providers.kubernetes.observed.reasons import read_refusal
 from gpulease.providers.kubernetes.pod_resources.ask import ask_of
@@ -110,7 +110,7 @@ def _judging(ask: PodAsk, instance: str) -> Callable[[Manifest], _Verdict]:
     resource, fits, bears = resource_of(ask), fitting(ask, instance), bearing(ask)
 
     def judged(node: Manifest) -> _Verdict:
-        lets_in = not lost(node) and fits(_labels(node)) and bears(taints_of(node))
+        lets_in = not lost(node) and fits(labels_of(node)) and bears(taints_of(node))
         return _Verdict(place(node), lets_in, _amount(node, resource) > 0)
 
     return judged
@@ -118,16 +118,12 @@ def _judging(ask: PodAsk, instance: str) -> Callable[[Manifest], _Verdict]:
 
 def place(node: Manifest) -> KnownNode:
     """Return a node's name and labels."""
-    return KnownNode(str(node["metadata"]["name"]), dict(_labels(node)))
+    return KnownNode(str(node["metadata"]["name"]), dict(labels_of(node)))
 
 
 def _amount(node: Manifest, resource: str) -> int:
     there = (node.get("status") or {}).get("allocatable") or {}
     return amount_of(there.get(resource, "0"))
-
-
-def _labels(node: Manifest) -> Mapping[str, str]:
-    return (node.get("metadata") or {}).get("labels") or {}
 
 
 log = logging.getLogger(__name__)

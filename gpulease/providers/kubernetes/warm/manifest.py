@@ -90,14 +90,6 @@ _OF_A_LEASE: Final = frozenset(
 )
 
 
-@dataclass(frozen=True)
-class Claim:
-    """What makes a pod a lease's: the patch of its manifest, and what its process is told."""
-
-    patch: Manifest
-    environment: Mapping[str, str]
-
-
 def warm_pod(
     name: str, gpu_class: GPUClass, server: Mapping[str, Any], settings: PodSettings
 ) -> Manifest:
@@ -149,8 +141,10 @@ def claim(
     settings: PodSettings,
     *,
     now: datetime,
-) -> Claim:
+) -> tuple[Manifest, dict[str, str]]:
     """Return what makes a pod that stands ready this attempt's of a lease.
+
+    That is the patch of its manifest, and what its process is told.
 
     Only this very pod is changed: its UID is part of the patch.  Its own deadline, which counts
     from its start, is set now, since it can never be raised.
@@ -169,7 +163,7 @@ def claim(
         },
         "spec": {"activeDeadlineSeconds": age + own["spec"]["activeDeadlineSeconds"]},
     }
-    return Claim(patch, _of_its_own(own, gpu_class, server, settings))
+    return patch, _of_its_own(own, gpu_class, server, settings)
 
 
 def told(

@@ -193,11 +193,11 @@ class WarmPods:
         uid, now = str(pod["metadata"]["uid"]), self._clock()
         if uid in self._claimed:
             return False  # another lease was quicker
-        made = claim(pod, lease, gpu_class, server, self._settings.pod, now=now)
+        patch, environment = claim(pod, lease, gpu_class, server, self._settings.pod, now=now)
         self._claimed[uid] = {}
         namespace, name = key_of(pod)
         try:
-            await self._client.patch(PODS, name, made.patch, namespace)
+            await self._client.patch(PODS, name, patch, namespace)
         except (NotFoundError, ConflictError):
             return False  # it is gone
         except UnavailableError:
@@ -211,7 +211,7 @@ class WarmPods:
             )
             return False
         self._problem = ""
-        self._say(uid, made.environment)
+        self._say(uid, environment)
         return True
 
     async def _again(

@@ -3,7 +3,7 @@
 import pytest
 
 from gpulease.errors import GPULeaseError
-from gpulease.kernel.loss import CompanionDied, GPULost, GPUReclaimed, GPUTimeOver, told_apart
+from gpulease.kernel.unattended import CompanionDied, GPULost, GPUReclaimed, GPUTimeOver, told_apart
 
 
 def as_told(error: GPULeaseError, *, unattended: bool) -> GPULeaseError:
