@@ -1,7 +1,7 @@
 """Make the tables as the models have them.
 
-No version is released, so no database has other tables.  The first change of a table after a
-release freezes this one: ``alembic revision --autogenerate`` writes the tables of that release.
+No version is released, so no database has other tables.  With the first change of a table after a
+release, the tables of that release are written out here.
 """
 
 from __future__ import annotations
