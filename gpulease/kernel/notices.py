@@ -37,6 +37,7 @@ _STOPPED = {
     "expired": "Its time was up, or its GPU-hours.",
     "window_over": "The reserved time is over.",
     "forced": "An administrator ended it.",
+    "stopped": "What it runs on is being stopped.",
 }
 
 
