@@ -145,7 +145,6 @@ async def crowd(
             cluster,
             directory,
             policy(idle, queue),
-            homes_number=0,
             processes=(),
             hub_port=hub_port,
             extra_service=service,

@@ -249,7 +249,7 @@ def charted_site(
     if install.servers:
         shipped.apply(api, shipped.USER_NAMESPACES, site.values)
     clear(api, install.namespace)
-    shipped.add_volumes(api, cluster.layout.volumes, 16)
+    shipped.add_volumes(api, cluster.layout.volumes)
     tools = yaml.safe_load(
         base64.b64decode(chart.one(site.objects, "Secret", "hub")["data"]["values.yaml"])
     )["singleuser"]["networkTools"]["image"]

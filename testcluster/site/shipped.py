@@ -14,6 +14,8 @@ from testcluster.pods import new_namespace
 
 #: Storage class of the homes.
 HOMES = "homes"
+#: As many as all sites of a cluster may have people: a home stays its person's when a site ends.
+_HOMES = 40
 HUB_NAMESPACE = own_chart.SERVERS
 OWN_NAMESPACE = own_chart.SYSTEM
 #: What only some sites switch on.
@@ -91,9 +93,9 @@ def write_kubeconfig(api: Api, path: Path, namespace: str, account: str) -> None
     path.write_text(json.dumps(document), encoding="utf-8")
 
 
-def add_volumes(api: Api, directory: Path, number: int) -> None:
+def add_volumes(api: Api, directory: Path) -> None:
     """Create volumes that may be mounted on many nodes; each is a directory below `directory`."""
-    for index in range(number):
+    for index in range(_HOMES):
         home = directory / f"home-{index}"
         home.mkdir(parents=True, exist_ok=True)
         home.chmod(0o777)  # the servers' user is not root

@@ -220,7 +220,6 @@ def running_site(
     directory: Path,
     policy: str,
     *,
-    homes_number: int = 4,
     processes: Sequence[str] = PROCESSES,
     hub_port: int | None = None,
     **changes: object,
@@ -234,7 +233,7 @@ def running_site(
     api = cluster.api
     shipped.apply(api)
     clear(api)
-    shipped.add_volumes(api, cluster.layout.volumes, homes_number)
+    shipped.add_volumes(api, cluster.layout.volumes)
     hub, own = (shipped.HUB_NAMESPACE, "hub"), (shipped.OWN_NAMESPACE, "gpulease")
     shipped.write_kubeconfig(api, directory / "hub.kubeconfig", *hub)
     shipped.write_kubeconfig(api, directory / "service.kubeconfig", *own)

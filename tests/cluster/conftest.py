@@ -48,7 +48,7 @@ def site(cluster: "Cluster") -> "Iterator[Site]":
     from testcluster.site.site import running_site
 
     directory = Path(tempfile.mkdtemp(prefix="site-", dir=cluster.layout.logs))
-    with running_site(cluster, directory, POLICY, homes_number=12) as running:
+    with running_site(cluster, directory, POLICY) as running:
         yield running
 
 

@@ -45,7 +45,7 @@ print(os.environ["NVIDIA_VISIBLE_DEVICES"])
 def encrypted(cluster: Cluster) -> Iterator[Site]:
     """A site with `internal_ssl`."""
     directory = Path(tempfile.mkdtemp(prefix="site-", dir=cluster.layout.logs))
-    with running_site(cluster, directory, POLICY, homes_number=12, encrypted=True) as running:
+    with running_site(cluster, directory, POLICY, encrypted=True) as running:
         yield running
 
 

@@ -51,7 +51,7 @@ def site(cluster: Cluster) -> Iterator[Site]:
             local = {"students": shipped.HUB_NAMESPACE, "staff": JOBS}
             kueue.queue(cluster.api, "gpus", 2, local)
             kueue.priority(cluster.api, "urgent", 100)
-            with running_site(cluster, directory, POLICY, homes_number=6) as running:
+            with running_site(cluster, directory, POLICY) as running:
                 yield running
     finally:
         delete_namespace(cluster.api, JOBS)

@@ -49,7 +49,7 @@ WAIT = "import signal; print('waits', flush=True); signal.pause()"
 @pytest.fixture(scope="module")
 def site(cluster: Cluster) -> Iterator[Site]:
     directory = Path(tempfile.mkdtemp(prefix="nodes-", dir=cluster.layout.logs))
-    with running_site(cluster, directory, POLICY, homes_number=4) as running:
+    with running_site(cluster, directory, POLICY) as running:
         yield running
     shipped.remove(cluster.api, shipped.SEVERAL_NODES)  # what a site has not asked for it lacks
 
