@@ -49,7 +49,7 @@ def main() -> int:
     parser.add_argument("--connection-file", type=Path)
     parser.add_argument("--ip", default="127.0.0.1")
     parser.add_argument("--park-dir", default="")
-    parser.add_argument("--standby", action="store_true")  # for whoever lists processes
+    parser.add_argument("--standby", action="store_true")  # seen in a list of processes
     return run(parser.parse_args())
 
 
@@ -252,7 +252,7 @@ def write_connection(path: Path, supervisor: Supervisor) -> Path:
         client_public_key=public.decode(),
         client_secret_key=secret.decode(),
     )
-    # Whoever waits for the file shall never read half of it.
+    # Nobody who waits for the file reads half of it.
     draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w") as file:

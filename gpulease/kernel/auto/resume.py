@@ -146,7 +146,7 @@ def _rest(source: str, node: ast.stmt) -> str:
 # process cannot remove one, so there is one for all cells.  Printed and shown output is counted.
 
 #: Audit events (https://docs.python.org/3/library/audit_events.html) by their beginning, and what
-#: whoever raised one had done, as words after "it".
+#: the code that raised one had done, as words after "it".
 _EVENTS = {
     "open": "had opened a file",
     "os.": "had changed something outside Python",
