@@ -3,6 +3,8 @@
 import contextlib
 import itertools
 import random
+import re
+import symtable
 import sys
 import types
 from dataclasses import dataclass
@@ -19,35 +21,72 @@ from tests.transfer.pair import Pair, close_figures
 BY_NEED = {"small_bytes": -1}
 
 
+#: So many kinds are played as one notebook: a switch costs more than most of them do.
+TOGETHER = 12
+
+
 @dataclass(frozen=True)
 class Kind:
     """``make`` binds x, ``change`` may run again and again, ``look`` is an expression over it.
 
     ``same``: x is an identity object, so its aliases stay the same object.
+    ``alone``: its names must stay as they are, so it has a notebook of its own.
     """
 
     make: str
     change: str = "pass"
     look: str = "repr(x)"
     same: bool = True
+    alone: bool = False
 
-    @property
-    def cells(self):
-        """The notebook: every cell, to be placed anywhere."""
+    def cells(self, number):
+        """The notebook: cells for any side; what they see is marked with this number."""
         identity = "(y is x, box['in'][0] is x)" if self.same else "None"
-        looks = f"seen.append(repr(({self.look}, {identity})))"
+        looks = f"seen.append(({number}, repr(({self.look}, {identity}))))"
         return (
-            f"seen = []\n{self.make}\ny = x\nbox = {{'in': [x]}}",
+            f"{self.make}\ny = x\nbox = {{'in': [x]}}",
             f"{looks}\n{self.change}\n{looks}",
             f"{looks}\nx = y\n{self.change}",
             looks,
         )
 
 
-def marked(kinds, still_open):
-    """Return the names for parametrize; ``still_open`` ones must fail, or leave their list."""
-    wrong = pytest.mark.xfail(strict=True, reason="known to be wrong: see OPEN")
-    return [pytest.param(name, marks=wrong if name in still_open else ()) for name in kinds]
+def groups(kinds):
+    """Return the names of the kinds in groups of those that one notebook holds."""
+    many = [name for name, kind in kinds.items() if not kind.alone]
+    alone = [(name,) for name, kind in kinds.items() if kind.alone]
+    return [tuple(many[at : at + TOGETHER]) for at in range(0, len(many), TOGETHER)] + alone
+
+
+def each_group(kinds):
+    """Parametrize ``group`` with the groups of this table, which their names say."""
+    return pytest.mark.parametrize("group", groups(kinds), ids=" · ".join)
+
+
+def one_notebook(kinds, group):
+    """Return the cells of a group's kinds side by side, each by names that no other one has."""
+    each = (_by_own_names(kinds[name], number) for number, name in enumerate(group))
+    first, *others = ("\n".join(cells) for cells in zip(*each, strict=True))
+    return (f"seen = []\n{first}", *others)
+
+
+def _by_own_names(kind, number):
+    if kind.alone:
+        return kind.cells(number)
+    table = symtable.symtable(f"{kind.make}\n{kind.change}", "a kind", "exec")
+    word = re.compile(rf"\b({'|'.join(sorted({'x', 'y', 'box', *_bound(table)}))})\b")
+    return [word.sub(rf"\1_{number}", cell) for cell in kind.cells(number)]
+
+
+def _bound(table):
+    """Yield the names that code binds in its module, but for modules and dunder names."""
+    top = table.get_type() == "module"
+    for symbol in table.get_symbols():
+        own = symbol.is_assigned() if top else symbol.is_declared_global()
+        if own and not symbol.is_imported() and not symbol.get_name().startswith("__"):
+            yield symbol.get_name()
+    for inner in table.get_children():
+        yield from _bound(inner)
 
 
 def in_turn(**tables):
@@ -118,16 +157,23 @@ def play(pair, cells, *, beside_gpu):
     return pair.ns["seen"]
 
 
-def same_as_plain(kinds, name, eager, lazy):
-    """Assert that a kind's notebook gives the same in a pair as in a plain process.
+def same_as_plain(kinds, group, eager, lazy):
+    """Assert that kinds in one notebook give the same in a pair as in a plain process.
 
-    Every second kind is played by need, at night each in both ways: what an object is says how it
+    Every second group is played by need, at night each in both ways: what an object is says how it
     is packed, not when it travels.
     """
-    expected = plain(kinds[name].cells)
-    turn = list(kinds).index(name) % 2
+    cells = one_notebook(kinds, group)
+    expected = _by_name(plain(cells), group)
+    turn = groups(kinds).index(group) % 2
     for pair in (eager, lazy) if NIGHTLY else ((eager, lazy)[turn],):
-        assert play(pair, kinds[name].cells, beside_gpu=pair is lazy) == expected
+        seen = play(pair, cells, beside_gpu=pair is lazy)
+        assert _by_name(seen, group) == expected
+
+
+def _by_name(seen, group):
+    """Return what was seen of each kind."""
+    return {name: [text for of, text in seen if of == number] for number, name in enumerate(group)}
 
 
 def empty(pair):

@@ -2,9 +2,7 @@
 
 # ruff: noqa: E501 - one notebook a line
 
-import pytest
-
-from tests.transfer.kinds import Kind, marked, same_as_plain
+from tests.transfer.kinds import Kind, each_group, same_as_plain
 
 KINDS = {
     "int": Kind("x = 41", "x += 1", same=False),
@@ -144,10 +142,6 @@ KINDS = {
 }  # fmt: skip
 
 
-#: Known to be wrong; a kind that is mended leaves this list.
-OPEN: tuple[str, ...] = ()
-
-
-@pytest.mark.parametrize("kind", marked(KINDS, OPEN))
-def test_a_kind_made_at_home_and_away(kind, eager, lazy):
-    same_as_plain(KINDS, kind, eager, lazy)
+@each_group(KINDS)
+def test_a_kind_made_at_home_and_away(group, eager, lazy):
+    same_as_plain(KINDS, group, eager, lazy)

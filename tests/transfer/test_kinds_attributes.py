@@ -2,9 +2,7 @@
 
 # ruff: noqa: E501 - one notebook a line
 
-import pytest
-
-from tests.transfer.kinds import Kind, marked, same_as_plain
+from tests.transfer.kinds import Kind, each_group, same_as_plain
 
 KINDS = {
     "vars of a namespace": Kind("import argparse\nx = argparse.Namespace(a=1, l=[1])\ncfg = vars(x)\ncfg['n'] = x.l",
@@ -30,6 +28,6 @@ KINDS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", marked(KINDS, ()))
-def test_it_is_what_a_plain_kernel_has(kind, eager, lazy):
-    same_as_plain(KINDS, kind, eager, lazy)
+@each_group(KINDS)
+def test_it_is_what_a_plain_kernel_has(group, eager, lazy):
+    same_as_plain(KINDS, group, eager, lazy)

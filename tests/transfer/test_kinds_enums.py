@@ -2,9 +2,7 @@
 
 # ruff: noqa: E501 - one kind a line
 
-import pytest
-
-from tests.transfer.kinds import Kind, same_as_plain
+from tests.transfer.kinds import Kind, each_group, same_as_plain
 
 KINDS = {
     "Enum": Kind(
@@ -62,6 +60,6 @@ KINDS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_an_enumeration_made_at_home_and_away(kind, eager, lazy):
-    same_as_plain(KINDS, kind, eager, lazy)
+@each_group(KINDS)
+def test_an_enumeration_made_at_home_and_away(group, eager, lazy):
+    same_as_plain(KINDS, group, eager, lazy)

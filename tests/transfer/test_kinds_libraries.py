@@ -7,7 +7,7 @@ import re
 import pytest
 
 from gpulease.errors import GPULeaseError
-from tests.transfer.kinds import Kind, empty, same_as_plain
+from tests.transfer.kinds import Kind, each_group, empty, same_as_plain
 
 NP = "import numpy as np\n"
 PD = "import numpy as np, pandas as pd\n"
@@ -105,9 +105,9 @@ REFUSED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_kind_made_at_home_and_away(kind, eager, lazy):
-    same_as_plain(KINDS, kind, eager, lazy)
+@each_group(KINDS)
+def test_a_kind_made_at_home_and_away(group, eager, lazy):
+    same_as_plain(KINDS, group, eager, lazy)
 
 
 @pytest.mark.parametrize("kind", REFUSED)

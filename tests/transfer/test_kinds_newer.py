@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from gpulease.errors import GPULeaseError
-from tests.transfer.kinds import Kind, empty, marked, same_as_plain
+from tests.transfer.kinds import Kind, each_group, empty, same_as_plain
 
 #: By the version that brought it; annotations are written in every one, and are code from 3.14 on.
 BY_VERSION = {
@@ -100,9 +100,9 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("kind", marked(KINDS, ()))
-def test_a_kind_made_at_home_and_away(kind, eager, lazy):
-    same_as_plain(KINDS, kind, eager, lazy)
+@each_group(KINDS)
+def test_a_kind_made_at_home_and_away(group, eager, lazy):
+    same_as_plain(KINDS, group, eager, lazy)
 
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="what a type statement makes is new in 3.12")

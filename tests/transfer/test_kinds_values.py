@@ -7,9 +7,7 @@ None of their classes' constructors runs again: each counts.
 
 import sys
 
-import pytest
-
-from tests.transfer.kinds import Kind, marked, plain, play, same_as_plain
+from tests.transfer.kinds import Kind, each_group, plain, play, same_as_plain
 
 MADE = "made = []\n"
 
@@ -42,9 +40,9 @@ KINDS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", marked(KINDS, ()))
-def test_it_is_what_a_plain_kernel_has(kind, eager, lazy):
-    same_as_plain(KINDS, kind, eager, lazy)
+@each_group(KINDS)
+def test_it_is_what_a_plain_kernel_has(group, eager, lazy):
+    same_as_plain(KINDS, group, eager, lazy)
 
 
 def test_so_is_one_of_a_class_of_a_module_of_the_persons_own(eager, monkeypatch, tmp_path):
