@@ -21,7 +21,7 @@ from tests.transfer.pair import Pair, close_figures
 BY_NEED = {"small_bytes": -1}
 
 
-#: So many kinds are played as one notebook: a switch costs more than most of them do.
+#: So many notebooks are played as one: a switch costs more than most kinds of values do.
 TOGETHER = 12
 
 
@@ -30,7 +30,7 @@ class Kind:
     """``make`` binds x, ``change`` may run again and again, ``look`` is an expression over it.
 
     ``same``: x is an identity object, so its aliases stay the same object.
-    ``alone``: its names must stay as they are, so it has a notebook of its own.
+    ``alone``: its names must stay as they are, so its notebook is not played with others.
     """
 
     make: str
@@ -39,54 +39,68 @@ class Kind:
     same: bool = True
     alone: bool = False
 
-    def cells(self, number):
-        """The notebook: cells for any side; what they see is marked with this number."""
+    @property
+    def cells(self):
+        """The notebook: every cell, to be placed anywhere."""
         identity = "(y is x, box['in'][0] is x)" if self.same else "None"
-        looks = f"seen.append(({number}, repr(({self.look}, {identity}))))"
+        looks = f"seen.append(repr(({self.look}, {identity})))"
         return (
-            f"{self.make}\ny = x\nbox = {{'in': [x]}}",
+            f"seen = []\n{self.make}\ny = x\nbox = {{'in': [x]}}",
             f"{looks}\n{self.change}\n{looks}",
             f"{looks}\nx = y\n{self.change}",
             looks,
         )
 
 
-def groups(kinds):
-    """Return the names of the kinds in groups of those that one notebook holds."""
-    many = [name for name, kind in kinds.items() if not kind.alone]
-    alone = [(name,) for name, kind in kinds.items() if kind.alone]
+def groups(table):
+    """Return the names of a table in groups of those that are played together."""
+    alone = [(name,) for name, kind in table.items() if getattr(kind, "alone", False)]
+    many = [name for name in table if (name,) not in alone]
     return [tuple(many[at : at + TOGETHER]) for at in range(0, len(many), TOGETHER)] + alone
 
 
-def each_group(kinds):
-    """Parametrize ``group`` with the groups of this table, which their names say."""
-    return pytest.mark.parametrize("group", groups(kinds), ids=" · ".join)
+def each_group(table):
+    """Parametrize ``group`` with the groups of this table; -k finds one by a name in it."""
+    return pytest.mark.parametrize("group", groups(table), ids=" · ".join)
 
 
-def one_notebook(kinds, group):
-    """Return the cells of a group's kinds side by side, each by names that no other one has."""
-    each = (_by_own_names(kinds[name], number) for number, name in enumerate(group))
-    first, *others = ("\n".join(cells) for cells in zip(*each, strict=True))
-    return (f"seen = []\n{first}", *others)
+def by_own_names(texts, number):
+    """Return code with other names than any code with another number has, within texts, too.
 
-
-def _by_own_names(kind, number):
-    if kind.alone:
-        return kind.cells(number)
-    table = symtable.symtable(f"{kind.make}\n{kind.change}", "a kind", "exec")
-    word = re.compile(rf"\b({'|'.join(sorted({'x', 'y', 'box', *_bound(table)}))})\b")
-    return [word.sub(rf"\1_{number}", cell) for cell in kind.cells(number)]
+    Names of modules, of built-ins and with underscores around them stay as they are.
+    """
+    bound = _bound(symtable.symtable("\n".join(texts), "a kind", "exec"))
+    if not bound:
+        return list(texts)
+    word = re.compile(rf"\b({'|'.join(sorted(bound))})\b")
+    return [word.sub(rf"\1_{number}", text) for text in texts]
 
 
 def _bound(table):
-    """Yield the names that code binds in its module, but for modules and dunder names."""
+    """Return the names that code binds in its module."""
     top = table.get_type() == "module"
-    for symbol in table.get_symbols():
-        own = symbol.is_assigned() if top else symbol.is_declared_global()
-        if own and not symbol.is_imported() and not symbol.get_name().startswith("__"):
-            yield symbol.get_name()
-    for inner in table.get_children():
-        yield from _bound(inner)
+    own = {
+        symbol.get_name()
+        for symbol in table.get_symbols()
+        if (symbol.is_assigned() if top else symbol.is_declared_global())
+        and not symbol.is_imported()
+        and not symbol.get_name().startswith("__")
+    }
+    return own.union(*map(_bound, table.get_children()))
+
+
+def side_by_side(notebooks):
+    """Return the cells of notebooks played as one; ``seen`` has what each of them saw by its name.
+
+    A notebook that is alone keeps its names.
+    """
+    if len(notebooks) == 1:
+        ((name, cells),) = notebooks.items()
+        return (*cells[:-1], f"{cells[-1]}\nseen = {{{name!r}: seen}}")
+    each = [by_own_names(cells, number) for number, cells in enumerate(notebooks.values())]
+    cells = ["\n".join(parts) for parts in itertools.zip_longest(*each, fillvalue="pass")]
+    said = ", ".join(f"{name!r}: seen_{number}" for number, name in enumerate(notebooks))
+    return (*cells[:-1], f"{cells[-1]}\nseen = {{{said}}}")
 
 
 def in_turn(**tables):
@@ -157,23 +171,17 @@ def play(pair, cells, *, beside_gpu):
     return pair.ns["seen"]
 
 
-def same_as_plain(kinds, group, eager, lazy):
-    """Assert that kinds in one notebook give the same in a pair as in a plain process.
+def same_as_plain(table, group, eager, lazy):
+    """Assert that kinds or notebooks give the same in a pair as in a plain process.
 
     Every second group is played by need, at night each in both ways: what an object is says how it
     is packed, not when it travels.
     """
-    cells = one_notebook(kinds, group)
-    expected = _by_name(plain(cells), group)
-    turn = groups(kinds).index(group) % 2
+    cells = side_by_side({name: getattr(table[name], "cells", table[name]) for name in group})
+    expected = plain(cells)
+    turn = groups(table).index(group) % 2
     for pair in (eager, lazy) if NIGHTLY else ((eager, lazy)[turn],):
-        seen = play(pair, cells, beside_gpu=pair is lazy)
-        assert _by_name(seen, group) == expected
-
-
-def _by_name(seen, group):
-    """Return what was seen of each kind."""
-    return {name: [text for of, text in seen if of == number] for number, name in enumerate(group)}
+        assert play(pair, cells, beside_gpu=pair is lazy) == expected
 
 
 def empty(pair):

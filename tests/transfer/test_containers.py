@@ -1,9 +1,9 @@
 """What is put into a container that is there already makes it what a plain interpreter has."""
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.helpers import draws
 from tests.transfer.kinds import plain, play
 
 #: What holds x: a cell, a container, and a module of the notebook's process.
@@ -28,11 +28,10 @@ MAKE = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", MAKE)
-@settings(max_examples=8)
+@settings(max_examples=draws(12))
 @given(data=st.data())
-def test_holders_see_what_a_plain_interpreter_shows(eager, kind, data):
-    make, *changes = MAKE[kind]
+def test_holders_see_what_a_plain_interpreter_shows(eager, data):
+    make, *changes = data.draw(st.sampled_from(list(MAKE.values())))
     same = "(f() is x, box['in'][0] is x)"
     look = f"seen.append(repr((x, list(x), getattr(x, 'tag', 0), builtins.held is x, {same})))"
     cells = [f"from collections import *\nseen = []\nx = {make}\n{HELD}"]

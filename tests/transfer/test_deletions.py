@@ -2,7 +2,6 @@
 
 import pytest
 
-from tests.transfer.kinds import BY_NEED
 from tests.transfer.pair import CellError, home_thread
 
 #: Packed where it was made, and never where it arrived: no content of it is agreed on.
@@ -11,13 +10,6 @@ ONCE = (
     "        if self.old: raise ValueError('no')\n        return {}\n"
     "    def __setstate__(self, state): self.old = True\nm = 0"
 )
-
-
-@pytest.fixture(params=["eager", "by need"])
-def either(request, new_pair):
-    pair = new_pair(settings=BY_NEED if request.param == "by need" else None)
-    pair.attach()
-    return pair
 
 
 @pytest.mark.parametrize("delete", ["del n", "n = 5\ndel n", "globals().pop('n') and None"])

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from tests.transfer.kinds import in_turn, plain, play
+from tests.transfer.kinds import each_group, same_as_plain
 
 KINDS = {
     "what views name as their base": [
@@ -61,12 +61,12 @@ KINDS = {
         "seen = m.tolist(), n.tolist(), float(m.fill_value), held()[0] is m, held()[1] is n, n.hardmask, m.mask.tolist(), m.data.tolist()",
     ],
     "masked arrays of one mask": [
-        "import numpy as np\nmask = np.array([True, False, False]); a = np.ma.MaskedArray([1, 2, 3], mask, copy=False, keep_mask=False)\n"
+        "import numpy as np\none = np.array([True, False, False]); a = np.ma.MaskedArray([1, 2, 3], one, copy=False, keep_mask=False)\n"
         "b = np.ma.MaskedArray([4, 5, 6], a._mask); box = {'a': a, 'b': (b,)}",
         "a[1] = np.ma.masked; a.unshare_mask(); a[0] = 7",
-        "b[0] = 8; mask[2] = True; c = a.mask",
+        "b[0] = 8; one[2] = True; c = a.mask",
         "c[2] = True; b.soften_mask(); b[2] = np.ma.masked",
-        "seen = a.tolist(), b.tolist(), mask.tolist(), box['a'] is a, box['b'][0] is b, c.tolist(), a._sharedmask, b._sharedmask",
+        "seen = a.tolist(), b.tolist(), one.tolist(), box['a'] is a, box['b'][0] is b, c.tolist(), a._sharedmask, b._sharedmask",
     ],
     "arrays of objects": [
         "import numpy as np\npart = [1]; o = np.array([part, 'a', None, 2.5], dtype=object); v = o[1:3]\n"
@@ -115,22 +115,22 @@ KINDS = {
     ],
     "read-only memory map": [
         "import numpy as np, os, tempfile\n"
-        "path = os.path.join(tempfile.mkdtemp(), 'a.bin')\n"
-        "np.arange(12.0).tofile(path)\nm = np.memmap(path, 'f8', 'r', shape=(3, 4))\nv = m[1:, ::2]",
+        "at = os.path.join(tempfile.mkdtemp(), 'a.bin')\n"
+        "np.arange(12.0).tofile(at)\nm = np.memmap(at, 'f8', 'r', shape=(3, 4))\nv = m[1:, ::2]",
         "s = float(m.sum()), v.tolist(), type(m).__name__, m.flags.writeable",
         "t = float(v.sum()), m.flags.writeable, type(v).__name__",
-        "seen = s, t, os.path.basename(m.filename or path)",
+        "seen = s, t, os.path.basename(m.filename or at)",
     ],
     "closed files": [
-        "import tempfile, os\npath = os.path.join(tempfile.mkdtemp(), 'a.txt')\n"
-        "with open(path, 'w', encoding='utf-8') as f: f.write('one')\n"
-        "with open(path, 'rb') as g: g.read()",
-        "with open(path) as h: text = h.read()\nk = f.closed, g.closed, f.mode, f.encoding, g.mode",
-        "seen = k, h.closed, h.mode, text, type(f).__name__, type(g).__name__, f.name == path",
+        "import tempfile, os\nat = os.path.join(tempfile.mkdtemp(), 'a.txt')\n"
+        "with open(at, 'w', encoding='utf-8') as f: f.write('one')\n"
+        "with open(at, 'rb') as g: g.read()",
+        "with open(at) as h: text = h.read()\nk = f.closed, g.closed, f.mode, f.encoding, g.mode",
+        "seen = k, h.closed, h.mode, text, type(f).__name__, type(g).__name__, f.name == at",
     ],
     "a closed file under a comprehension's name": [
-        "import tempfile, os\npath = os.path.join(tempfile.mkdtemp(), 'a.txt')\n"
-        "with open(path, 'w') as f: f.write('one')",
+        "import tempfile, os\nat = os.path.join(tempfile.mkdtemp(), 'a.txt')\n"
+        "with open(at, 'w') as f: f.write('one')",
         "squares = [f * f for f in range(3)]",
         "total = sum(f for f in squares)",
         "seen = squares, total, f.closed",
@@ -139,10 +139,9 @@ KINDS = {
 
 
 @pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")  # of np.matrix
-@in_turn(name=KINDS, beside_gpu=[False, True])
-def test_memory_is_shared_as_in_one_process(name, beside_gpu, lazy):
-    cells = KINDS[name]
-    assert play(lazy, cells, beside_gpu=beside_gpu) == plain(cells)
+@each_group(KINDS)
+def test_memory_is_shared_as_in_one_process(group, eager, lazy):
+    same_as_plain(KINDS, group, eager, lazy)
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 14), reason="numpy refuses in a plain process, too")

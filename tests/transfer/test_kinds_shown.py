@@ -4,7 +4,7 @@
 import pytest
 
 from gpulease.errors import GPULeaseError
-from tests.transfer.kinds import in_turn, plain, play
+from tests.transfer.kinds import each_group, play, same_as_plain
 
 PANDAS = "import numpy as np, pandas as pd\n"
 NUMPY = "import numpy as np\n"
@@ -108,9 +108,9 @@ REFUSED = {
 }
 
 
-@in_turn(name=KINDS, beside_gpu=[False, True])
-def test_memory_that_an_object_shows_is_shared(name, beside_gpu, lazy):
-    assert play(lazy, KINDS[name], beside_gpu=beside_gpu) == plain(KINDS[name])
+@each_group(KINDS)
+def test_memory_that_an_object_shows_is_shared(group, eager, lazy):
+    same_as_plain(KINDS, group, eager, lazy)
 
 
 @pytest.mark.parametrize("kind", REFUSED)

@@ -4,7 +4,7 @@
 import pytest
 
 from gpulease.errors import GPULeaseError
-from tests.transfer.kinds import in_turn, plain, play
+from tests.transfer.kinds import each_group, same_as_plain
 
 KINDS = {
     "references, sets and dictionaries": [
@@ -64,9 +64,9 @@ KINDS = {
 }  # fmt: skip
 
 
-@in_turn(name=KINDS, beside_gpu=[False, True])
-def test_weak_objects_are_as_in_one_process(name, beside_gpu, lazy):
-    assert play(lazy, KINDS[name], beside_gpu=beside_gpu) == plain(KINDS[name])
+@each_group(KINDS)
+def test_weak_objects_are_as_in_one_process(group, eager, lazy):
+    same_as_plain(KINDS, group, eager, lazy)
 
 
 @pytest.mark.parametrize(

@@ -3,25 +3,8 @@
 import pytest
 
 from gpulease.errors import GPULeaseError
-from tests.transfer.kinds import BY_NEED, in_turn, open_pair, plain, play
+from tests.transfer.kinds import in_turn, plain, play
 from tests.transfer.pair import CellError
-
-
-@pytest.fixture(scope="module")
-def shared():
-    with open_pair() as pair:
-        yield pair
-
-
-@pytest.fixture(scope="module")
-def by_need():
-    with open_pair(BY_NEED) as pair:
-        yield pair
-
-
-@pytest.fixture(params=["eager", "by need"])
-def either(request, shared, by_need):
-    return shared if request.param == "eager" else by_need
 
 
 def begin(pair, cell):
@@ -58,29 +41,29 @@ def test_a_holder_travels_and_the_leaf_is_the_very_one_again(either):
     either.home("log.close()")
 
 
-def test_a_holder_does_not_look_changed(shared):
-    begin(shared, FILE)
-    shared.gpu("trainer, model")
-    shared.home("pass")
-    shared.gpu("trainer, model")
-    assert shared.last.moved == (), shared.last
-    shared.gpu("trainer")
-    shared.home("log.close()")
-    assert shared.last.moved == (), shared.last
+def test_a_holder_does_not_look_changed(eager):
+    begin(eager, FILE)
+    eager.gpu("trainer, model")
+    eager.home("pass")
+    eager.gpu("trainer, model")
+    assert eager.last.moved == (), eager.last
+    eager.gpu("trainer")
+    eager.home("log.close()")
+    assert eager.last.moved == (), eager.last
 
 
-def test_what_is_taken_out_or_put_in_its_place_beside_the_gpu_takes_effect(shared):
-    begin(shared, "a = Box(); a.l = (i for i in 'ab'); b = {'l': (i for i in 'ab')}; keep = [a.l]")
-    shared.gpu("del a.l; b['l'] = 5")
-    shared.home("assert not hasattr(a, 'l') and b == {'l': 5} and next(keep[0]) == 'a'")
+def test_what_is_taken_out_or_put_in_its_place_beside_the_gpu_takes_effect(eager):
+    begin(eager, "a = Box(); a.l = (i for i in 'ab'); b = {'l': (i for i in 'ab')}; keep = [a.l]")
+    eager.gpu("del a.l; b['l'] = 5")
+    eager.home("assert not hasattr(a, 'l') and b == {'l': 5} and next(keep[0]) == 'a'")
 
 
-def test_copies_of_the_holder_lead_to_the_one_leaf(shared):
-    begin(shared, "import copy\na = Box(); a.l = (i for i in 'ab'); a.n = [1]")
-    shared.gpu("b = copy.copy(a); b.n = [2]; c = [a.l, a.l]; d = (a.l,)")
-    shared.home("assert b is not a and b.l is a.l is c[0] is c[1] is d[0] and b.n == [2]")
+def test_copies_of_the_holder_lead_to_the_one_leaf(eager):
+    begin(eager, "import copy\na = Box(); a.l = (i for i in 'ab'); a.n = [1]")
+    eager.gpu("b = copy.copy(a); b.n = [2]; c = [a.l, a.l]; d = (a.l,)")
+    eager.home("assert b is not a and b.l is a.l is c[0] is c[1] is d[0] and b.n == [2]")
     with pytest.raises(CellError, match="stayed in your notebook"):
-        shared.gpu("copy.deepcopy(a)")
+        eager.gpu("copy.deepcopy(a)")
 
 
 @pytest.mark.parametrize("holder", ["{}", "[{}]", "lambda kind={}: kind"])
@@ -94,18 +77,18 @@ def test_the_type_of_what_stands_for_it_is_refused_by_name(either, holder):
     either.home("assert kind is list and b == [0, 1]")
 
 
-def test_what_stands_for_it_is_listed_by_its_type(shared):
-    begin(shared, "class T(__import__('threading').Thread): pass\na = [(i for i in 'ab'), T()]")
-    shared.gpu("b = [(i for i in 'ab'), T()]; n = 1")
-    shared.home("it, t = b")
-    kinds = {row.name: row.type_name for row in shared.side.status()}
+def test_what_stands_for_it_is_listed_by_its_type(eager):
+    begin(eager, "class T(__import__('threading').Thread): pass\na = [(i for i in 'ab'), T()]")
+    eager.gpu("b = [(i for i in 'ab'), T()]; n = 1")
+    eager.home("it, t = b")
+    kinds = {row.name: row.type_name for row in eager.side.status()}
     assert (kinds["it"], kinds["t"]) == ("generator", "T"), kinds
 
 
-def test_a_name_that_the_gpu_gave_to_it_is_the_leaf_at_home(shared):
-    begin(shared, "a = Box(); a.l = (i for i in 'ab')")
-    shared.gpu("it = a.l")
-    shared.home("assert it is a.l and next(it) == 'a'")
+def test_a_name_that_the_gpu_gave_to_it_is_the_leaf_at_home(eager):
+    begin(eager, "a = Box(); a.l = (i for i in 'ab')")
+    eager.gpu("it = a.l")
+    eager.home("assert it is a.l and next(it) == 'a'")
 
 
 HOLDERS = {
@@ -155,13 +138,13 @@ CLOSE = "\nleaf = {}\nif hasattr(leaf, 'close'): leaf.close()\ndel leaf, x"
 
 
 @in_turn(leaf=LEAVES, holder=["list", "slots", "closure"])
-def test_every_kind_in_both_directions(shared, leaf, holder):
-    both_ways(shared, LEAVES[leaf], HOLDERS[holder])
+def test_every_kind_in_both_directions(eager, leaf, holder):
+    both_ways(eager, LEAVES[leaf], HOLDERS[holder])
 
 
 @pytest.mark.parametrize("holder", HOLDERS)
-def test_every_holder_in_both_directions(shared, holder):
-    both_ways(shared, LEAVES["generator"], HOLDERS[holder])
+def test_every_holder_in_both_directions(eager, holder):
+    both_ways(eager, LEAVES["generator"], HOLDERS[holder])
 
 
 def both_ways(pair, leaf, holder):
@@ -182,13 +165,13 @@ def both_ways(pair, leaf, holder):
     pair.gpu("del builtins.kept" + CLOSE.format(at))
 
 
-def test_what_stands_for_it_answers_what_it_can_and_says_the_rest(shared):
+def test_what_stands_for_it_answers_what_it_can_and_says_the_rest(eager):
     begin(
-        shared,
+        eager,
         "import threading, io, os\nclass W(threading.Thread): pass\n"
         "a = Box(); a.t = W(); a.f = open(os.devnull); a.g = (i for i in [])",
     )
-    shared.gpu(
+    eager.gpu(
         "import collections.abc, inspect, io, threading\n"
         "assert isinstance(a.t, W) and isinstance(a.t, threading.Thread)\n"
         "assert isinstance(a.f, io.TextIOWrapper) and not isinstance(a.f, io.RawIOBase)\n"
@@ -204,8 +187,8 @@ def test_what_stands_for_it_answers_what_it_can_and_says_the_rest(shared):
         "def g(): yield from a.g\nnext(g())", "for _ in a.g: pass", "a.t.start()",
     ):  # fmt: skip
         with pytest.raises(CellError, match=r"a\.[ftg] stayed in your notebook: "):
-            shared.gpu(use)
-    shared.home("a.f.close()")
+            eager.gpu(use)
+    eager.home("a.f.close()")
 
 
 # ---- a leaf of the GPU's side
@@ -351,9 +334,9 @@ ITERATORS = {
 
 
 @in_turn(side=["home", "gpu"], kind=ITERATORS)
-def test_an_iterator_over_a_generator_says_so_when_half_of_it_is_used(shared, kind, side):
-    begin(shared, "import itertools")
-    here, there = (shared.home, shared.gpu)[:: 1 if side == "home" else -1]
+def test_an_iterator_over_a_generator_says_so_when_half_of_it_is_used(eager, kind, side):
+    begin(eager, "import itertools")
+    here, there = (eager.home, eager.gpu)[:: 1 if side == "home" else -1]
     here(f"gen = (i for i in 'abcd'); x = [{ITERATORS[kind]}]; first = next(x[0]); n = 1")
     there("n += 1")
     # Where Python does not pickle the iterator (of itertools, from 3.14 on) it stays with the
@@ -363,11 +346,11 @@ def test_an_iterator_over_a_generator_says_so_when_half_of_it_is_used(shared, ki
     here("assert len(list(x[0])) == 3 and n == 2\ndel x, gen")
 
 
-def test_what_asks_it_while_it_is_loaded_is_refused(shared):
-    begin(shared, "class M(map): pass\ngen = (i for i in 'ab')\nx = [M(str, gen)]")
+def test_what_asks_it_while_it_is_loaded_is_refused(eager):
+    begin(eager, "class M(map): pass\ngen = (i for i in 'ab')\nx = [M(str, gen)]")
     with pytest.raises(GPULeaseError, match=r"x cannot travel .*: it"):
-        shared.gpu("x")
-    shared.home("assert list(x[0]) == ['a', 'b']")
+        eager.gpu("x")
+    eager.home("assert list(x[0]) == ['a', 'b']")
 
 
 # ---- when a side is gone
@@ -402,16 +385,16 @@ def test_a_parked_holder_says_that_it_is_gone(new_pair, tmp_path):
     pair.home("assert box[0].sum() == 5_000_000")
 
 
-def test_a_thread_beside_the_gpu_does_not_keep_what_it_was_given(shared):
-    begin(shared, "lst = []")
-    shared.gpu(
+def test_a_thread_beside_the_gpu_does_not_keep_what_it_was_given(eager):
+    begin(eager, "lst = []")
+    eager.gpu(
         "import threading\ngo, done = threading.Event(), threading.Event()\n"
         "def work(l):\n    go.wait(); l.append(1); done.set()\n"
         "box = [threading.Thread(target=work, args=(lst,))]\nbox[0].start()"
     )
-    shared.home("lst.append(0)")
-    shared.gpu("go.set(); done.wait(); box[0].join()")
-    shared.home("assert lst == [0, 1]")
+    eager.home("lst.append(0)")
+    eager.gpu("go.set(); done.wait(); box[0].join()")
+    eager.home("assert lst == [0, 1]")
 
 
 #: What a plain kernel gives after these cells, alternately at home and on the GPU.
@@ -451,21 +434,21 @@ def test_a_class_that_shares_a_list_has_the_newest(either):
     either.home("assert A.items[1] == a.items[1] == 20 and a.items is there")
 
 
-def test_what_home_no_longer_holds_is_gone(by_need):
-    begin(by_need, "box = [(i for i in range(3))]; n = [1]")
-    by_need.gpu("import builtins; builtins.kept = box[0]")
-    by_need.home("box.clear()")
-    by_need.gpu("n.append(builtins.kept); del builtins.kept")
+def test_what_home_no_longer_holds_is_gone(lazy):
+    begin(lazy, "box = [(i for i in range(3))]; n = [1]")
+    lazy.gpu("import builtins; builtins.kept = box[0]")
+    lazy.home("box.clear()")
+    lazy.gpu("n.append(builtins.kept); del builtins.kept")
     with pytest.raises(GPULeaseError, match=r"n\[1\] is gone: it was a generator .* your notebook"):
-        by_need.home("next(n[1])")
+        lazy.home("next(n[1])")
 
 
-def test_a_frame_that_an_iterator_goes_through_is_named(shared):
-    begin(shared, "import pandas as pd")
-    shared.gpu("df = pd.DataFrame({'a': [1, 2]})\nrows = df.iterrows(); _ = next(rows)")
-    shared.home("df.loc[1, 'a'] = 9")
-    shared.gpu("n = len(df)")
-    (note,) = shared.last.notes
+def test_a_frame_that_an_iterator_goes_through_is_named(eager):
+    begin(eager, "import pandas as pd")
+    eager.gpu("df = pd.DataFrame({'a': [1, 2]})\nrows = df.iterrows(); _ = next(rows)")
+    eager.home("df.loc[1, 'a'] = 9")
+    eager.gpu("n = len(df)")
+    (note,) = eager.last.notes
     assert note.names == ("df",)
     assert "a generator" in note.sentence
 

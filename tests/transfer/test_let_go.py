@@ -1,11 +1,12 @@
 """What a GPU cell changes and lets go of comes home where home holds it besides its names."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpulease.verify.picture import picture
-from tests.transfer.kinds import plain, play
+from tests.helpers import draws
+from tests.transfer.kinds import by_own_names, each_group, plain, play
 
 #: What makes c, what of it home holds elsewhere, what a GPU cell does, and what home sees then.
 PARTS = {
@@ -35,23 +36,15 @@ class Any:
     __hash__ = None
 
 
-@pytest.fixture
-def prompt(new_pair):
-    """A pair that is connected."""
-    pair = new_pair()
-    pair.attach()
-    return pair
-
-
-@pytest.mark.parametrize("case", PARTS)
-def test_the_holder_sees_the_change(prompt, case):
-    pair = prompt
-    make, part, change, right = PARTS[case]
-    pair.home(make)
-    held = [eval(part, pair.ns)]
-    pair.gpu(change)
+@each_group(PARTS)
+def test_the_holder_sees_the_change(pair, group):
+    own = [by_own_names(PARTS[case], number) for number, case in enumerate(group)]
+    makes, parts, changes, rights = zip(*own, strict=True)
+    pair.home("\n".join(makes))
+    held = [eval(part, pair.ns) for part in parts]
+    pair.gpu("\n".join(changes))
     pair.home("pass")
-    assert held == [eval(right, dict(pair.ns), {"any": Any()})]
+    assert held == [eval(right, dict(pair.ns), {"any": Any()}) for right in rights]
     assert not pair.after.notes
 
 
@@ -189,39 +182,44 @@ def seen(value):
     return picture({"value": value}, ["value"])["values"]
 
 
-@pytest.mark.parametrize("case", NAMED)
-def test_what_cannot_be_brought_is_named_once(prompt, case):
-    pair = prompt
-    make, part, change = NAMED[case]
+@each_group(NAMED)
+def test_what_cannot_be_brought_is_named_once(pair, group):
+    own = [by_own_names((*NAMED[case], "c"), number) for number, case in enumerate(group)]
+    makes, parts, changes, names = zip(*own, strict=True)
+    make, change = "\n".join(makes), "\n".join(changes)
     space = {"__name__": "__main__"}
     exec(make, space)
-    plain = eval(part, space)
+    plain = [eval(part, space) for part in parts]
     exec(change, space)
     pair.home(make)
-    held = [eval(part, pair.ns)]
+    held = [eval(part, pair.ns) for part in parts]
     pair.gpu(change)
     pair.home("pass")
     named = told(pair)
-    assert named == ["c"] or (not named and seen(held[0]) == seen(plain))
+    assert len(named) == len(set(named))
+    for name, is_now, should in zip(names, held, plain, strict=True):
+        assert name in named or seen(is_now) == seen(should), name
     pair.home(make)
-    held.append(eval(part, pair.ns))
+    held += [eval(part, pair.ns) for part in parts]
     pair.gpu(change)
     pair.home("pass")
     assert told(pair) == []
 
 
-@pytest.mark.parametrize("case", [*PARTS, *NAMED])
-def test_nothing_is_said_where_nobody_holds_it(pair, case):
+@each_group(PARTS | NAMED)
+def test_nothing_is_said_where_nobody_holds_it(pair, group):
     """Nor where IPython's results do, or another variable."""
-    make, _, change, *_ = (PARTS | NAMED)[case]
-    pair.home(f"{make}\n_oh = {{1: c}}\n_ = c")
-    pair.gpu(change)
-    pair.home("pass")
-    assert told(pair) == []
-    pair.home(f"{make}\nz = {{'in': (c, list(c))}}")
-    pair.gpu(change)
-    pair.home("pass")
-    assert told(pair) == []
+    own = []
+    for number, case in enumerate(group):
+        make, _, change, *_ = (PARTS | NAMED)[case]
+        own.append(by_own_names((make, change, "z = {'in': (c, list(c))}", "c"), number))
+    makes, changes, holders, names = zip(*own, strict=True)
+    results = f"_oh = dict(enumerate([{', '.join(names)}]))\n_ = {names[-1]}"
+    for holding in (results, "\n".join(holders)):
+        pair.home("\n".join((*makes, holding)))
+        pair.gpu("\n".join(changes))
+        pair.home("pass")
+        assert told(pair) == []
 
 
 @pytest.mark.parametrize("first", ["c", "z"])
@@ -258,6 +256,7 @@ CHANGES = (
 )  # fmt: skip
 
 
+@settings(max_examples=draws(12))
 @given(cells=st.lists(st.lists(st.sampled_from(CHANGES), min_size=1, max_size=4), max_size=5))
 def test_holders_see_what_they_see_in_a_plain_interpreter(eager, cells):
     """Of what home held at the start: the list and its parts."""

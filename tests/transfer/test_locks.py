@@ -3,7 +3,7 @@
 import pytest
 
 from gpulease.errors import GPULeaseError
-from tests.transfer.kinds import BY_NEED, in_turn, open_pair, play
+from tests.transfer.kinds import in_turn, play
 from tests.transfer.pair import CellError, home_thread
 
 KINDS = {
@@ -24,23 +24,6 @@ HOLDERS = {
     "dict": ("d = {lock: 1, 'k': lock}", "d['k']"),
     "its method": ("take, give = lock.acquire, lock.release", "take.__self__"),
 }
-
-
-@pytest.fixture(scope="module")
-def shared():
-    with open_pair() as pair:
-        yield pair
-
-
-@pytest.fixture(scope="module")
-def by_need():
-    with open_pair(BY_NEED) as pair:
-        yield pair
-
-
-@pytest.fixture(params=["eager", "by need"])
-def either(request, shared, by_need):
-    return shared if request.param == "eager" else by_need
 
 
 def begin(pair, cell):
@@ -70,12 +53,12 @@ def test_every_holder_has_the_one_lock(either, holder):
     either.gpu(f"assert got[0] is other[0] is lock is ({at})")
 
 
-def test_it_does_not_look_changed(shared):
-    begin(shared, "lock = threading.RLock(); box = [lock, [0]]")
-    shared.gpu("box, lock")
-    shared.home("with lock: pass")
-    shared.gpu("box, lock")
-    assert shared.last.moved == (), shared.last
+def test_it_does_not_look_changed(eager):
+    begin(eager, "lock = threading.RLock(); box = [lock, [0]]")
+    eager.gpu("box, lock")
+    eager.home("with lock: pass")
+    eager.gpu("box, lock")
+    assert eager.last.moved == (), eager.last
 
 
 @in_turn(kind=KINDS, at=["lock", "box[0]", "use()"])
@@ -97,27 +80,27 @@ def test_one_that_was_taken_later_is_refused_by_name(either, kind, at):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_held_one_that_never_travelled_stays(shared, kind):
-    begin(shared, f"lock = {KINDS[kind]}; lock.acquire(); box = [lock, 1]")
-    shared.gpu("box[1] = 2")
+def test_a_held_one_that_never_travelled_stays(eager, kind):
+    begin(eager, f"lock = {KINDS[kind]}; lock.acquire(); box = [lock, 1]")
+    eager.gpu("box[1] = 2")
     with pytest.raises(CellError, match=r"lock stayed in your notebook: a .* that is in use"):
-        shared.gpu("box[0].acquire(False)")
-    shared.home("assert box[1] == 2 and box[0] is lock\nlock.release()")
-    shared.gpu("assert box[0].acquire(False)")
+        eager.gpu("box[0].acquire(False)")
+    eager.home("assert box[1] == 2 and box[0] is lock\nlock.release()")
+    eager.gpu("assert box[0].acquire(False)")
     with pytest.raises(GPULeaseError, match=r"lock .*that is in use"):
-        shared.home("lock.acquire(False)")
-    shared.gpu("box[0].release()")
+        eager.home("lock.acquire(False)")
+    eager.gpu("box[0].release()")
 
 
-def test_a_condition_stays_by_name(shared):
-    begin(shared, "c = threading.Condition(); box = [c]; n = 1")
-    shared.gpu("n += 1")
+def test_a_condition_stays_by_name(eager):
+    begin(eager, "c = threading.Condition(); box = [c]; n = 1")
+    eager.gpu("n += 1")
     for name in ("c", "box"):
         with pytest.raises(
             GPULeaseError, match=f"{name} cannot travel .*condition between threads"
         ):
-            shared.gpu(name)
-    shared.home("assert box[0] is c and n == 2")
+            eager.gpu(name)
+    eager.home("assert box[0] is c and n == 2")
 
 
 def test_with_a_thread_of_the_notebook_a_change_on_both_sides_is_seen_all_the_same(new_pair):

@@ -8,20 +8,7 @@ from hypothesis import given, note
 from hypothesis import strategies as st
 
 from gpulease.errors import GPULeaseError
-from tests.transfer.kinds import BY_NEED, open_pair, play
-
-
-@pytest.fixture(scope="module")
-def shared():
-    with open_pair() as pair:
-        yield pair
-
-
-@pytest.fixture(scope="module")
-def by_need():
-    with open_pair(BY_NEED) as pair:
-        yield pair
-
+from tests.transfer.kinds import play
 
 #: How memory is made, and what may be shown of it.
 MAKES = {
@@ -52,6 +39,7 @@ def seen(space, names):
 
 
 @given(
+    by_need=st.booleans(),
     make=st.sampled_from(list(MAKES.values())),
     views=st.lists(st.sampled_from(VIEWS), min_size=1, max_size=3),
     held=st.sets(st.sampled_from(["w", "v0", "v1", "v2"]), min_size=1),
@@ -60,11 +48,10 @@ def seen(space, names):
         min_size=1, max_size=3,
     ),
 )  # fmt: skip
-@pytest.mark.parametrize("eager", [True, False])
 def test_who_holds_one_outside_sees_what_is_written(
-    shared, by_need, eager, make, views, held, writes
+    eager, lazy, by_need, make, views, held, writes
 ):
-    pair = shared if eager else by_need
+    pair = lazy if by_need else eager
     made = "seen = 0\nimport numpy as np\nclass K(np.ndarray): pass\n" + make
     made += "".join(f"\nv{i} = {view}" for i, view in enumerate(views))
     names = ["w", *(f"v{i}" for i in range(len(views)))]
@@ -95,14 +82,14 @@ def test_who_holds_one_outside_sees_what_is_written(
     assert same | told >= {name for name in outside if plain.get(name) is outside[name]}
 
 
-def test_another_form_of_a_view_that_is_held_is_refused_by_name(shared):
+def test_another_form_of_a_view_that_is_held_is_refused_by_name(eager):
     made = "import numpy as np\nclass K(np.ndarray): pass\nw = np.arange(6.); v = w[1:5].view(K)"
-    play(shared, [f"seen = 0\n{made}"], beside_gpu=False)
-    held = shared.ns["v"]
-    shared.gpu("v.unit = ['m']; v.shape = (2, 2); v[0, 0] = 9")
+    play(eager, [f"seen = 0\n{made}"], beside_gpu=False)
+    held = eager.ns["v"]
+    eager.gpu("v.unit = ['m']; v.shape = (2, 2); v[0, 0] = 9")
     with pytest.raises(
         GPULeaseError, match=r"w cannot travel .*the K in it .* cannot be given its new shape"
     ):
-        shared.home("w")
+        eager.home("w")
     assert held.shape == (4,)
-    shared.gpu("v = v.copy(); w[2] = 7")
+    eager.gpu("v = v.copy(); w[2] = 7")

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from tests.transfer.kinds import empty, open_pair
+from tests.transfer.kinds import empty, in_turn, open_pair
 
 #: More objects than a group may have to be small.
 MANY = "big = [{'a': n, 'b': str(n)} for n in range(6000)]"
@@ -29,25 +29,25 @@ def held_by_both(pair, source=MANY):
     pair.home("pass")
 
 
-@pytest.mark.parametrize(
-    ("change", "then"),
-    [
-        ("big[3]['a'] = -1", "assert big[3]['a'] == -1 and len(big) == 6000"),
-        ("big = big + [0]", "assert len(big) == 6001"),
-        ("big = 5", "assert big == 5"),
-        ("row = big[3]; row['a'] = -1", "assert big[3] is row and row['a'] == -1"),
-        ("other = big", "assert other is big"),
-        ("other = big; del big", "assert len(other) == 6000"),
-        ("del big[10:]", "assert [d['a'] for d in big] == list(range(10))"),
-    ],
-)
-@pytest.mark.parametrize("between", [[], ["pass"], ["pass", "pass"]])
-def test_what_home_changed_while_it_was_put_away_is_seen(pair, change, then, between):
+CHANGES = [
+    ("big[3]['a'] = -1", "assert big[3]['a'] == -1 and len(big) == 6000"),
+    ("big = big + [0]", "assert len(big) == 6001"),
+    ("big = 5", "assert big == 5"),
+    ("row = big[3]; row['a'] = -1", "assert big[3] is row and row['a'] == -1"),
+    ("other = big", "assert other is big"),
+    ("other = big; del big", "assert len(other) == 6000"),
+    ("del big[10:]", "assert [d['a'] for d in big] == list(range(10))"),
+]
+
+
+@in_turn(changed=CHANGES, between=[0, 1, 2])
+def test_what_home_changed_while_it_was_put_away_is_seen(pair, changed, between):
+    change, then = changed
     held_by_both(pair)
     pair.gpu("pass")
     pair.home(change)
-    for cell in between:
-        pair.gpu(cell)
+    for _ in range(between):
+        pair.gpu("pass")
     pair.gpu(then)
     pair.home(then)
 

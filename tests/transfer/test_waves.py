@@ -59,14 +59,6 @@ def of(pair, first):
     return (pair.home, pair.gpu) if first == "home" else (pair.gpu, pair.home)
 
 
-@pytest.fixture(params=["small", "by need"])
-def either(new_pair, request):
-    sizes = {"small_bytes": -1} if request.param == "by need" else {}
-    made = new_pair(settings=sizes)
-    made.attach()
-    return made
-
-
 @in_turn(first=["home", "gpu"], kind=KINDS)
 def test_what_code_reads_while_a_value_is_loaded_is_there(either, kind, first):
     one, two = of(either, first)
