@@ -1,13 +1,20 @@
-"""Random notebook programs.
+"""Random notebook programs, and what one process makes of them.
 
 `cells` draws cells of plain statements over a few names.
 """
 
+import sys
+import types
 from collections import Counter, OrderedDict
 
 from hypothesis import strategies as st
 
+from gpulease.verify.picture import picture
+from tests.transfer.companion_main import run
+
 NAMES = ("a", "b", "c", "d")
+#: What is compared at a program's end.
+WATCHED = (*NAMES, "errors")
 
 STATEMENTS = (
     "{x} = []",
@@ -137,3 +144,14 @@ cells = st.lists(
 
 
 __all__ = ["NAMES", "PRELUDE", "Counter", "OrderedDict", "cells"]
+
+
+def plain(program, monkeypatch):
+    """Return what is watched after a program in one process."""
+    main = types.ModuleType("__main__")
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "__main__", main)
+        run(main.__dict__, PRELUDE)
+        for _, source in program:
+            run(main.__dict__, source)
+        return picture(main.__dict__, WATCHED)

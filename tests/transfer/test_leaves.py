@@ -93,41 +93,26 @@ def test_a_name_that_the_gpu_gave_to_it_is_the_leaf_at_home(eager):
 
 HOLDERS = {
     "list": ("x = [leaf]", "x[0]"),
-    "tuple": ("x = (1, leaf)", "x[1]"),
     "dict value": ("x = {'k': leaf}", "x['k']"),
-    "dict key": ("x = {leaf: 1}", "next(iter(x))"),
-    "set": ("x = {leaf, 1}", "[e for e in x if e != 1][0]"),
     "slots": ("class S: __slots__ = ('v',)\nx = S(); x.v = leaf", "x.v"),
     "dataclass": (
         "import dataclasses\n@dataclasses.dataclass\nclass D:\n    v: object\nx = D(leaf)",
         "x.v",
     ),
-    "array of objects": (
-        "import numpy as np\nx = np.array([None, 1], object); x[0] = leaf",
-        "x[0]",
-    ),
-    "deque": ("import collections\nx = collections.deque([leaf])", "x[0]"),
     "closure": ("def m(v):\n    return lambda: v\nx = m(leaf)", "x()"),
-    "default argument": ("def x(v=leaf): return v", "x()"),
-    "attribute of a class": ("class x: v = leaf", "x.v"),
     "partial": ("import functools\nx = functools.partial(print, leaf)", "x.args[0]"),
-    "exception": ("x = ValueError(leaf)", "x.args[0]"),
 }
 LEAVES = {
     "generator": ("leaf = (i for i in range(9))", "next({})"),
     "held lock": ("import threading\nleaf = threading.RLock(); leaf.acquire()", "{}.release()"),
-    "thread": ("import threading\nleaf = threading.Thread(target=print)", "{}.is_alive()"),
     "thread of a class of one's own": (
         "import threading\nclass T(threading.Thread):\n    n = 1\nleaf = T()",
         "{}.n",
     ),
     "method": ("import threading\nleaf = threading.Event().is_set", "{}()"),
     "file": ("import os\nleaf = open(os.devnull)", "{}.read()"),
-    "socket": ("import socket\nleaf = socket.socket()", "{}.fileno()"),
-    "database": ("import sqlite3\nleaf = sqlite3.connect(':memory:')", "{}.execute('select 1')"),
     "dict iterator": ("leaf = iter({1: 2})", "next({})"),
     "event": ("import threading\nleaf = threading.Event()", "{}.is_set()"),
-    "queue": ("import queue\nleaf = queue.PriorityQueue()", "{}.empty()"),
     "executor": (
         "import concurrent.futures\nleaf = concurrent.futures.ThreadPoolExecutor(1)",
         "{}.shutdown()",

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from gpulease.errors import GPULeaseError
 from gpulease.verify.picture import picture
 from gpulease.wire.message import gone_error
+from tests.helpers import draws
 from tests.transfer.pair import Pair
-from tests.transfer.programs import PRELUDE, cells
-from tests.transfer.test_same_as_plain import WATCHED, plain
+from tests.transfer.programs import PRELUDE, WATCHED, cells, plain
 
 SMALL = (2**24, -1, 150, 400)
 
@@ -74,7 +74,7 @@ def drawn(monkeypatch):
 
 
 @settings(
-    max_examples=15,
+    max_examples=draws(10),
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(program=cells, tape=st.lists(st.integers(0, 139), max_size=60))

@@ -1,6 +1,5 @@
 """Random programs: as in one process, or a refusal by name."""
 
-import os
 import sys
 
 import pytest
@@ -8,11 +7,10 @@ from hypothesis import HealthCheck, given, note, settings
 
 from gpulease.errors import GPULeaseError
 from gpulease.verify.picture import picture
-from tests.transfer.programs import PRELUDE, cells
-from tests.transfer.test_same_as_plain import WATCHED, plain
+from tests.helpers import NIGHTLY
+from tests.transfer.programs import PRELUDE, WATCHED, cells, plain
 
-NIGHTLY = os.environ.get("GPULEASE_NIGHTLY") == "1"
-PROGRAMS = 2500 if NIGHTLY else 40
+PROGRAMS = 2500 if NIGHTLY else 30
 pytestmark = (
     [pytest.mark.nightly, pytest.mark.timeout(7200)] if NIGHTLY else pytest.mark.timeout(900)
 )
@@ -56,7 +54,9 @@ def played(pair, program):
         return None
     if "GPULeaseError" in pair.ns["errors"]:  # something that stayed was asked for
         return None
-    if any(map(pair.side.explain, WATCHED)):
+    loud = [why for name in WATCHED if (why := pair.side.explain(name)) is not None]
+    if loud:
+        assert all("cannot be copied to the notebook" in why.sentence for why in loud), loud
         return None
     found = picture(pair.ns, WATCHED)
     return None if "Stayed" in repr(found) else found
