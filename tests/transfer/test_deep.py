@@ -12,7 +12,7 @@ CHAIN = (
 
 
 def test_a_linked_list_travels_both_ways(pair):
-    count = 8_000
+    count = 4_000
     limit = sys.getrecursionlimit()
     pair.home(CHAIN + f"head = chain({count})\nsecond = head.next")
     pair.gpu(f"assert length(head) == {count} and head.next is second\nsecond.value = 'new'")
