@@ -114,7 +114,7 @@ bench: $(VENV)/.ready-bench ## measure what the README's figures come from (minu
 quick: $(VENV)/.ready-check ## check what this branch changed: format, lint, types and the tests beside it (under two minutes)
 	@$(BIN)/python tools/quick.py $(ARGS)
 
-test-pythons: ## as root on Debian: the demo, the suite and the wheel on other Pythons (PYTHONS="3.13")
+test-pythons: $(VENV)/.ready-test ## as root on Debian: the demo, the suite and the wheel on other Pythons, and one beside this (PYTHONS="3.13")
 	@tools/test-pythons $(PYTHONS)
 
 docs: $(VENV)/.ready-docs ## build the documentation into site/

@@ -1,13 +1,18 @@
-"""A notebook of this version and a companion of another one: a copy of the package that runs."""
+"""A notebook and a companion that differ: in gpulease (a copy that says so), and in Python."""
 
+import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import gpulease
 from gpulease.protocol.names import PROTOCOL_VERSION
+from tests import another_python
 from tests.another_version import (
     NEXT_MINOR,
     NEXT_PATCH,
@@ -25,6 +30,24 @@ REFUSED = {
 }
 
 
+@contextmanager
+def kernel_beside(
+    command: list[str], directory: Path, file: Path, **more: Any
+) -> Iterator[HomeKernel]:
+    """Run a kernel that holds x, and a companion that writes its connection to ``file``."""
+    companion = subprocess.Popen(command, stdin=subprocess.DEVNULL, **more)
+    kernel = HomeKernel(directory)
+    try:
+        kernel.run("%load_ext gpulease")
+        kernel.run("x = [1]")
+        wait_for(file.exists, 60, "the connection file")
+        yield kernel
+    finally:
+        kernel.stop()
+        companion.terminate()
+        companion.wait()
+
+
 @pytest.mark.parametrize(
     ("version", "protocol"), [(NEXT_PATCH, PROTOCOL_VERSION), *REFUSED], ids=str
 )
@@ -33,17 +56,9 @@ def test_patches_fit_and_everything_else_is_refused_with_words(
 ) -> None:
     other = copy_of_package(tmp_path / "other", version, protocol)
     file = tmp_path / "lease.json"
-    companion = subprocess.Popen(
-        [sys.executable, "-m", "gpulease.companion", "--connection-file", str(file)],
-        cwd=other.folder,
-        env=other.environment,
-        stdin=subprocess.DEVNULL,
-    )
-    kernel = HomeKernel(tmp_path / "kernel", {})
-    try:
-        kernel.run("%load_ext gpulease")
-        kernel.run("x = [1]")
-        wait_for(file.exists, 60, "the connection file")
+    command = [sys.executable, "-m", "gpulease.companion", "--connection-file", str(file)]
+    where = {"cwd": other.folder, "env": other.environment}
+    with kernel_beside(command, tmp_path / "kernel", file, **where) as kernel:
         connected = kernel.run(f"%gpu connect {file}")
         refusal = REFUSED.get((version, protocol))
         if refusal is None:
@@ -54,7 +69,16 @@ def test_patches_fit_and_everything_else_is_refused_with_words(
         assert refusal in connected.error
         assert "Install the same version of gpulease on both sides" in connected.traceback
         assert kernel.run("x").result == "[1]", "the notebook runs on"
-    finally:
-        kernel.stop()
-        companion.terminate()
-        companion.wait()
+
+
+@another_python.needed
+@pytest.mark.timeout(600)  # its tree may have to be copied first
+def test_another_python_is_refused_with_words(tmp_path: Path) -> None:
+    there = f"/tmp/lease-{os.getpid()}.json"
+    file = another_python.TREE / there.lstrip("/")
+    command = another_python.command("-m", "gpulease.companion", "--connection-file", there)
+    with kernel_beside(command, tmp_path / "kernel", file) as kernel:
+        connected = kernel.run(f"%gpu connect {file}")
+        assert f"Python {another_python.VERSION}" in connected.error
+        assert "Use a kernel with the same minor version of Python" in connected.traceback
+        assert kernel.run("x").result == "[1]", "the notebook runs on"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -13,6 +15,8 @@ from gpulease.policy.calendar.reservation import GroupTerms, ReservationTerms
 from gpulease.protocol.asks import Environment
 from gpulease.service.hubs.auth import Asker, asker_of
 from gpulease.service.leases.servers import REMEMBERED, Environments, Report, differences
+from gpulease.sides.versions import environment
+from tests import another_python
 from tests.policy.build import at, snapshot
 from tests.policy.reservations.build import window
 from tests.service.kit import Site, active_lease
@@ -102,6 +106,31 @@ async def test_the_first_lease_tells_the_next_ask(imaged: Site) -> None:
     assert same["id"] == lease["id"]
     assert same["differences"] == ["numpy is 2.1 here and 2.2 on the GPU."]
     assert "differences" not in await site.client(token).ask({})
+    for peer in (supervisor, server):
+        await peer.close()
+
+
+@another_python.needed
+@pytest.mark.timeout(600)  # its tree may have to be copied first
+async def test_two_real_pythons_are_told_apart_before_anybody_waits(imaged: Site) -> None:
+    say = (
+        "from gpulease.sides.versions import environment as e; import json; print(json.dumps(e()))"
+    )
+    asked = await asyncio.create_subprocess_exec(
+        *another_python.command("-c", say), stdout=asyncio.subprocess.PIPE
+    )
+    there = json.loads((await asked.communicate())[0].splitlines()[-1])
+    here = environment()
+    image = {**there, "executable": here["executable"]}  # one path in both images
+    lease, server, supervisor = await active_lease(imaged, hello=image)
+    client = imaged.client(imaged.hub.server_token("stu"))
+    with pytest.raises(GPULeaseError) as refused:
+        await client.ask({"environment": here})
+    assert refused.value.reason == "python_mismatch"
+    assert f"Use a server image or a kernel with Python {another_python.VERSION}" in str(
+        refused.value.next_step
+    )
+    assert (await client.ask({"environment": image}))["id"] == lease["id"]
     for peer in (supervisor, server):
         await peer.close()
 
