@@ -19,7 +19,7 @@ from gpulease.commands import admin, runs, usage
 from gpulease.companion import launch
 from gpulease.errors import GPULeaseError
 from gpulease.gpus.agent import arguments as agent
-from gpulease.terminal import LINES, plain
+from gpulease.system.terminal import LINES, plain
 
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001
@@ -330,8 +330,8 @@ def _add_db(commands: Commands) -> None:
 
 
 def _db_upgrade(arguments: argparse.Namespace) -> int:
-    from gpulease.private_files import UMASK
     from gpulease.store import upgrade
+    from gpulease.system.private_files import UMASK
 
     os.umask(UMASK)
     upgrade(arguments.database)

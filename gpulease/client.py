@@ -18,7 +18,7 @@ from tornado.httpclient import AsyncHTTPClient, HTTPClientError, HTTPRequest
 from gpulease.errors import GPULeaseError
 from gpulease.protocol.names import HEADER_PROTOCOL, PROTOCOL_VERSION
 from gpulease.protocol.service import ClassView, ConnectionView, LeaseView
-from gpulease.service_tls import trusted
+from gpulease.protocol.service_tls import trusted
 
 if TYPE_CHECKING:
     from gpulease.protocol.asks import AskBody

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gpulease.demo.hub import configure
 from gpulease.demo.options import DemoOptions, Ports
-from gpulease.private_files import make_private
+from gpulease.system.private_files import make_private
 
 options = DemoOptions(
     directory=Path("hub").resolve(),

@@ -3,8 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
-from gpulease import labels
 from gpulease.policy.model import Device, Lease, Observed
+from gpulease.protocol import labels
 from testcluster.lease_world import LeaseWorld
 from tests.contract.provider import lease_on
 from tests.helpers import wait_for_async

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from gpulease import labels
 from gpulease.policy.model import GPUClass, Lease
+from gpulease.protocol import labels
 from gpulease.providers.base import LinkState
 from gpulease.providers.kubernetes.api.official import OfficialClient
 from gpulease.providers.kubernetes.manifests import manifest

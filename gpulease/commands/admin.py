@@ -21,7 +21,7 @@ from gpulease.commands.service_client import checked, client_of
 from gpulease.errors import GPULeaseError
 from gpulease.protocol import names as protocol
 from gpulease.protocol.service import LeaseView
-from gpulease.terminal import say, table
+from gpulease.system.terminal import say, table
 
 if TYPE_CHECKING:
     _Parsers = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from gpulease.commands.files import usable
 from gpulease.errors import GPULeaseError
-from gpulease.private_files import UMASK
 from gpulease.sizes import say_count
-from gpulease.terminal import say
+from gpulease.system.private_files import UMASK
+from gpulease.system.terminal import say
 
 #: Where the address comes from when no option says it: an address may hold a password.
 ENV_DATABASE = "DATABASE_URL"

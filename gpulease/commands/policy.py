@@ -17,7 +17,7 @@ from gpulease.policy import document
 from gpulease.policy.consequences import audience
 from gpulease.policy.document.edit import differences
 from gpulease.policy.model import PolicyDocument
-from gpulease.terminal import say
+from gpulease.system.terminal import say
 
 
 def check(arguments: argparse.Namespace, read: Callable[[Path], str]) -> int:

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from gpulease import reservations_file
 from gpulease.client import ServiceClient
 from gpulease.commands.service_client import client_of
 from gpulease.errors import GPULeaseError
 from gpulease.policy.calendar.ics_read import from_ics
+from gpulease.policy.document import reservations_file
 from gpulease.sizes import say_count
-from gpulease.terminal import say
+from gpulease.system.terminal import say
 
 
 def run(arguments: argparse.Namespace) -> int:

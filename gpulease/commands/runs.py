@@ -17,7 +17,7 @@ from gpulease.commands.service_client import client_of
 from gpulease.errors import GPULeaseError
 from gpulease.runs import submission
 from gpulease.sizes import parse_duration
-from gpulease.terminal import say, table
+from gpulease.system.terminal import say, table
 
 _COLUMNS = ("ID", "ARRAY", "NOTEBOOK", "STATE", "CELLS", "SINCE", "")
 #: Seconds between two looks of ``--wait``.

@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 
 from gpulease.client import ServiceClient
 from gpulease.errors import GPULeaseError
-from gpulease.private_files import make_private, require_private
 from gpulease.protocol import names as protocol
+from gpulease.system.private_files import make_private, require_private
 
 
 class Login(NamedTuple):

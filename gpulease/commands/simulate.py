@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from gpulease.commands.files import usable
 from gpulease.errors import GPULeaseError
-from gpulease.terminal import say
+from gpulease.system.terminal import say
 
 if TYPE_CHECKING:
     from gpulease.policy.model import Device, PolicyDocument

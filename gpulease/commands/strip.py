@@ -15,7 +15,7 @@ from typing import Any
 from gpulease.commands.files import usable
 from gpulease.errors import GPULeaseError
 from gpulease.kernel.route import command_lines
-from gpulease.private_files import current_umask, whole_file
+from gpulease.system.private_files import current_umask, whole_file
 from gpulease.verify.notebook import opened
 
 _HEAD = re.compile(r"\s*%%(gpu|cpu)\b")

@@ -27,12 +27,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
-from gpulease import __version__, terminal
+from gpulease import __version__
 from gpulease.commands.files import usable
 from gpulease.errors import GPULeaseError
-from gpulease.private_files import UMASK
 from gpulease.protocol import names
 from gpulease.protocol.names import ENV_SERVICE_URL
+from gpulease.system import terminal
+from gpulease.system.private_files import UMASK
 
 if TYPE_CHECKING:
     from traitlets.config import Config

@@ -11,8 +11,8 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Final
 
-from gpulease import labels
 from gpulease.errors import GPULeaseError
+from gpulease.protocol import labels
 from gpulease.providers.kubernetes.api.client import (
     CLAIM_TEMPLATES,
     CLAIMS,

@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 
 from gpulease.commands.files import usable
 from gpulease.errors import GPULeaseError
-from gpulease.terminal import csv_text, say, table
+from gpulease.system.terminal import csv_text, say, table
 
 _FIGURES = ("hours", "gpu_hours", "estimated")
 #: What stands in a table where there is none.

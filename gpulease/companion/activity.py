@@ -19,8 +19,15 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from gpulease.process_table import GONE, TICKS, ProcessRow, descendants, parse_stat, process_table
 from gpulease.protocol.reports import Activity
+from gpulease.system.process_table import (
+    GONE,
+    TICKS,
+    ProcessRow,
+    descendants,
+    parse_stat,
+    process_table,
+)
 
 #: Use above this share of a core is work; the same figure as for devices.
 BUSY_SHARE = 0.03

@@ -23,8 +23,8 @@ from gpulease.errors import GPULeaseError
 from gpulease.mirror import words
 from gpulease.mirror.home import HomeEnd
 from gpulease.mirror.passes import PassReport
-from gpulease.private_files import current_umask
 from gpulease.protocol.control import MirrorView
+from gpulease.system.private_files import current_umask
 
 #: Status of a process whose node is gone.
 _NODE_LOST = 1

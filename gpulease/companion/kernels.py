@@ -16,7 +16,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpulease.background import BackgroundTasks
 from gpulease.channel.conversation import Message
 from gpulease.companion import tree
 from gpulease.companion.activity import WatchedCompanion
@@ -31,7 +30,6 @@ from gpulease.companion.nodes import LeaseNodes
 from gpulease.companion.ports import Ports
 from gpulease.companion.processes import CompanionProcess
 from gpulease.errors import GPULeaseError
-from gpulease.process_table import descendants, process_table
 from gpulease.protocol.control import CompanionOpen, CompanionOpened
 from gpulease.sides.environment import (
     ENV_COMPANION,
@@ -39,6 +37,8 @@ from gpulease.sides.environment import (
     companion_mark,
     marked_environment,
 )
+from gpulease.system.background import BackgroundTasks
+from gpulease.system.process_table import descendants, process_table
 
 if TYPE_CHECKING:
     from gpulease.companion.ahead import Spawned

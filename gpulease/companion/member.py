@@ -14,7 +14,6 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gpulease.background import BackgroundTasks
 from gpulease.channel.conversation import Message
 from gpulease.channel.curve import Client, CurveServer
 from gpulease.channel.timing import LOST_AFTER, Heartbeat
@@ -29,8 +28,9 @@ from gpulease.errors import GPULeaseError
 from gpulease.protocol.control import MirrorView
 from gpulease.protocol.names import ENV_LEASE, PROTOCOL_VERSION
 from gpulease.protocol.reports import FromSupervisor
-from gpulease.service_tls import trusted
+from gpulease.protocol.service_tls import trusted
 from gpulease.sides.environment import launched_environment
+from gpulease.system.background import BackgroundTasks
 
 if TYPE_CHECKING:
     from gpulease.channel.curve import Client

@@ -22,9 +22,9 @@ from types import TracebackType
 
 from gpulease.channel.keys import KeyPair
 from gpulease.companion.config import SupervisorConfig
-from gpulease.private_files import make_private
 from gpulease.protocol.names import ENV_LAUNCH_KEYS, ENV_NODES
 from gpulease.protocol.supervisor import NodeAddress
+from gpulease.system.private_files import make_private
 
 
 @dataclass(frozen=True)

@@ -26,10 +26,10 @@ from typing import TYPE_CHECKING, Any
 from gpulease.companion.ahead import Spawned, spawn
 from gpulease.companion.config import SupervisorConfig
 from gpulease.errors import GPULeaseError
-from gpulease.private_files import process_folder
 from gpulease.protocol import names as protocol
 from gpulease.protocol.names import ENV_LEASE, ENV_WARM
 from gpulease.sides.environment import is_lease_id, marked_environment, take_mark
+from gpulease.system.private_files import process_folder
 
 if TYPE_CHECKING:
     import asyncio
@@ -160,7 +160,7 @@ def _channel(
     service: str, token_file: Path, hear: Callable[[dict[str, Any]], None]
 ) -> WebsocketClient:
     from gpulease.channel.websocket import WebsocketClient
-    from gpulease.service_tls import trusted
+    from gpulease.protocol.service_tls import trusted
 
     url = f"ws{service.rstrip('/').removeprefix('http')}/api/warm"
     return WebsocketClient(

@@ -31,10 +31,10 @@ from gpulease.companion.kernels import Companions
 from gpulease.companion.pod import LOG_FORMAT
 from gpulease.companion.supervisor import Supervisor
 from gpulease.errors import GPULeaseError
-from gpulease.private_files import process_folder
 from gpulease.protocol.names import ENV_LEASE, PROTOCOL_VERSION
 from gpulease.protocol.service import ConnectionView, DeviceView
 from gpulease.sides.environment import take_mark
+from gpulease.system.private_files import process_folder
 
 log = logging.getLogger("gpulease.companion")
 _LINE = 2**20

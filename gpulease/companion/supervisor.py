@@ -16,7 +16,6 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
-from gpulease.background import BackgroundTasks
 from gpulease.channel.websocket import WebsocketClient
 from gpulease.companion import tree
 from gpulease.companion.activity import ActivitySampler, Batches
@@ -29,9 +28,10 @@ from gpulease.errors import GPULeaseError
 from gpulease.protocol.control import CompanionOpen
 from gpulease.protocol.names import PROTOCOL_VERSION
 from gpulease.protocol.reports import FromSupervisor
+from gpulease.protocol.service_tls import trusted
 from gpulease.protocol.supervisor import ToSupervisor
-from gpulease.service_tls import trusted
 from gpulease.sides.versions import environment
+from gpulease.system.background import BackgroundTasks
 
 log = logging.getLogger("gpulease.companion")
 

@@ -15,8 +15,8 @@ import time
 from collections.abc import Collection, Iterable
 from contextlib import suppress
 
-from gpulease.process_table import descendants, environment_marks, process_table
 from gpulease.protocol.names import ENV_LEASE
+from gpulease.system.process_table import descendants, environment_marks, process_table
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36

@@ -16,9 +16,9 @@ from typing import Any, Self
 import aiohttp
 from yarl import URL
 
-from gpulease.connector import Connector
 from gpulease.demo.kernel_socket import KernelSocket
 from gpulease.errors import GPULeaseError
+from gpulease.system.connector import Connector
 
 #: Bytes of the largest websocket message that is read.
 _MAX_MESSAGE = 256 * 1024 * 1024

@@ -8,11 +8,11 @@ import sys
 import time
 from pathlib import Path
 
-from gpulease import terminal
 from gpulease.companion import tree
 from gpulease.demo import launch
 from gpulease.demo.options import DemoOptions
-from gpulease.private_files import UMASK
+from gpulease.system import terminal
+from gpulease.system.private_files import UMASK
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -34,7 +34,7 @@ from gpulease.demo.options import (
     Ports,
 )
 from gpulease.errors import GPULeaseError
-from gpulease.loopback_ports import any_port, hold_port
+from gpulease.system.loopback_ports import any_port, hold_port
 
 #: Seconds until everything must answer; a first start compiles and migrates.
 START_MAX = 120.0

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from gpulease import labels
 from gpulease.hub import gpu_names, guard_lines
 from gpulease.hub.guard_list import CONTAINERS
 from gpulease.hub.guard_shape import Part, Path, Rules, items, mapping, text
+from gpulease.protocol import labels
 
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"

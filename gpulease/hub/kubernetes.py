@@ -22,11 +22,11 @@ from kubespawner import KubeSpawner
 from kubespawner.objects import make_pod
 from traitlets import Enum, HasTraits, List, Unicode, default
 
-from gpulease import labels
 from gpulease.hub import compat, guard, guard_lines, guard_list
 from gpulease.hub.guard_shape import Rules
 from gpulease.hub.spawner import GPULeaseSpawnerMixin
 from gpulease.hub.user_namespaces import FurnishError, furnish
+from gpulease.protocol import labels
 
 
 class Settings:

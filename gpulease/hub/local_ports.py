@@ -6,7 +6,7 @@ from typing import Any
 
 from jupyterhub.spawner import LocalProcessSpawner
 
-from gpulease.loopback_ports import free_port
+from gpulease.system.loopback_ports import free_port
 
 
 class OwnPortMixin(LocalProcessSpawner):

@@ -166,7 +166,7 @@ def _start(environment: Path, variables: str, unit: str) -> None:
 
 def _written(path: Path, text: str, mode: int) -> bool:
     """Write a file where it says something else; return whether it did."""
-    from gpulease.private_files import whole_file
+    from gpulease.system.private_files import whole_file
 
     if path.exists() and path.read_text() == text:
         return False

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from gpulease import labels
+from gpulease.protocol import labels
 
 Manifest = dict[str, Any]
 

@@ -24,12 +24,12 @@ from gpulease.errors import GPULeaseError
 from gpulease.kernel.control import ControlClient, Push
 from gpulease.kernel.execution import Channels, Executor
 from gpulease.kernel.inbox import Inbox
-from gpulease.private_files import process_folder
 from gpulease.protocol.control import CompanionOpen, CompanionOpened
 from gpulease.protocol.names import PROTOCOL_VERSION
 from gpulease.protocol.service import ConnectionView
 from gpulease.sides.environment import allowed_environment
 from gpulease.sides.versions import environment
+from gpulease.system.private_files import process_folder
 from gpulease.version import __version__
 
 OPEN_SECONDS = 60.0

@@ -14,7 +14,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
-from gpulease.background import BackgroundTasks
 from gpulease.channel.unix import UnixServer
 from gpulease.channel.websocket import WebsocketClient
 from gpulease.client import ServiceClient
@@ -24,7 +23,8 @@ from gpulease.lab.board import Board
 from gpulease.lab.supervisors import Supervisors
 from gpulease.protocol.asks import AskBody, Environment
 from gpulease.protocol.service import MessageView
-from gpulease.service_tls import trusted
+from gpulease.protocol.service_tls import trusted
+from gpulease.system.background import BackgroundTasks
 
 log = logging.getLogger("gpulease.lab")
 

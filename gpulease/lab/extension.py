@@ -22,9 +22,9 @@ from traitlets import Bool, Float
 
 from gpulease.lab.core import Core
 from gpulease.lab.handlers import HANDLERS
-from gpulease.private_files import PROCESS_FOLDER, process_folder
 from gpulease.protocol.names import ENV_BUS, ENV_SERVICE_URL
 from gpulease.runs.model import run_of
+from gpulease.system.private_files import PROCESS_FOLDER, process_folder
 
 LEASE_SCHEMA_ID = "urn:gpulease:lab:lease:v1"
 

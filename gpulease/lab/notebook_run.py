@@ -18,7 +18,7 @@ from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, DeadKernelError
 
 from gpulease.errors import copied
-from gpulease.private_files import whole_file
+from gpulease.system.private_files import whole_file
 
 #: The tags of papermill's: https://papermill.readthedocs.io/en/latest/usage-parameterize.html
 _TAG, _INJECTED = "parameters", "injected-parameters"

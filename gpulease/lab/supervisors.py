@@ -16,11 +16,11 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from gpulease.background import BackgroundTasks
 from gpulease.companion.config import PARK_EXPIRY, PARK_LIMIT
 from gpulease.companion.tree import end_tree
 from gpulease.protocol.service import GrantView, LeaseView
 from gpulease.sides.environment import marked_environment
+from gpulease.system.background import BackgroundTasks
 
 log = logging.getLogger("gpulease.lab")
 

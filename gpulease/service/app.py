@@ -14,12 +14,12 @@ import signal
 from collections.abc import Sequence
 
 from gpulease.errors import GPULeaseError
-from gpulease.private_files import UMASK
 from gpulease.service import logs
 from gpulease.service.rate_limit import allow_files
 from gpulease.service.run import RunningService
 from gpulease.service.settings.application import GPULeaseService
 from gpulease.service.settings.options import Options
+from gpulease.system.private_files import UMASK
 
 log = logging.getLogger(__name__)
 

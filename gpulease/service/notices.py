@@ -25,11 +25,11 @@ from urllib.parse import urlsplit
 from pydantic import TypeAdapter
 from tornado.httpclient import AsyncHTTPClient, HTTPClientError
 
-from gpulease.background import BackgroundTasks
 from gpulease.channel.timing import BackOff
 from gpulease.errors import GPULeaseError
 from gpulease.protocol.service import MessageView
 from gpulease.service.hubs.auth import Asker
+from gpulease.system.background import BackgroundTasks
 
 log = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from tornado.httputil import HTTPHeaders, HTTPServerRequest
 from tornado.routing import AnyMatches, PathMatches, Router, Rule, RuleRouter
 from tornado.web import Application, GZipContentEncoding, RequestHandler
 
-from gpulease.hub_names import ONE_HUB, HubNames
+from gpulease.protocol.hub_names import ONE_HUB, HubNames
 from gpulease.service import pages
 from gpulease.service.context import Services
 from gpulease.service.hubs.auth import ServiceOAuth

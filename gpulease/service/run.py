@@ -20,7 +20,6 @@ from gpulease.errors import GPULeaseError
 from gpulease.gpus.base import Probe
 from gpulease.policy.lifecycle import time_outs_of
 from gpulease.policy.model import DevicesBy, Lease, Snapshot
-from gpulease.private_files import require_closed_folder
 from gpulease.protocol.service import GrantView, LeaseView
 from gpulease.providers.base import Provider
 from gpulease.providers.local import LocalProvider
@@ -63,6 +62,7 @@ from gpulease.service.supervisors.supervisor_connections import SupervisorConnec
 from gpulease.service.workers import Workers
 from gpulease.store import Change, Store, upgrade
 from gpulease.store.people import MESSAGES
+from gpulease.system.private_files import require_closed_folder
 
 log = logging.getLogger(__name__)
 

@@ -30,10 +30,10 @@ from alembic.script import ScriptDirectory
 from sqlalchemy.orm import Session
 
 from gpulease.errors import GPULeaseError
-from gpulease.private_files import whole_file
 from gpulease.store.engine import make_engine, translated
 from gpulease.store.fence import writer_lock
 from gpulease.store.models import Base
+from gpulease.system.private_files import whole_file
 
 MIGRATIONS = Path(__file__).parent / "migrations"
 

@@ -16,7 +16,7 @@ from sqlalchemy import event, exc
 from sqlalchemy.engine import URL, make_url
 
 from gpulease.errors import GPULeaseError
-from gpulease.private_files import make_private
+from gpulease.system.private_files import make_private
 
 #: How long (seconds) a statement waits for somebody else's lock before the store says so.
 LOCK_WAIT = 3.0

@@ -19,7 +19,6 @@ from sqlalchemy.orm import Session
 
 from gpulease.errors import GPULeaseError
 from gpulease.policy.model import Lease
-from gpulease.private_files import require_private
 from gpulease.store import fence, history, writing
 from gpulease.store.database import require_head
 from gpulease.store.engine import LOCK_WAIT, files_of, make_engine, sqlite_path, translated
@@ -34,6 +33,7 @@ from gpulease.store.models import (
     columns_of,
     from_json,
 )
+from gpulease.system.private_files import require_private
 
 _POLICIES = sa.select(*columns_of(PolicyRow, PolicyVersion)).order_by(PolicyRow.version.desc())
 

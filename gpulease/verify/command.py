@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from gpulease import terminal
 from gpulease.errors import GPULeaseError
+from gpulease.system import terminal
 from gpulease.verify.compare import Difference, Steady, compare, steady
 from gpulease.verify.notebook import CodeCell, read
 from gpulease.verify.placements import PATTERNS, SEED, Placement, placements

@@ -14,9 +14,9 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gpulease import labels
 from gpulease.gpus.agent.pod_resources import PodResources
 from gpulease.gpus.agent.wire import ContainerDevice
+from gpulease.protocol import labels
 from testcluster.api import Object
 from testcluster.cluster import is_ready
 from testcluster.layout import NODE, Layout

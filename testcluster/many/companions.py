@@ -16,9 +16,9 @@ from typing import Any, Final
 
 import aiohttp
 
-from gpulease import labels
 from gpulease.channel.timing import BackOff
 from gpulease.companion.supervisor import BATCH_SECONDS, SAMPLE_SECONDS
+from gpulease.protocol import labels
 from gpulease.protocol.names import PROTOCOL_VERSION
 from testcluster.api import ApiError, Object
 from testcluster.many.kube import Kube

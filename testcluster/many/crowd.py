@@ -13,7 +13,7 @@ from pathlib import Path
 
 import aiohttp
 
-from gpulease import labels
+from gpulease.protocol import labels
 from testcluster.cluster import Cluster
 from testcluster.kwok import LABEL, TAINT, add_nodes, remove_nodes
 from testcluster.layout import NODE_ADDRESS

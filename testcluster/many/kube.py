@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import aiohttp
 
-from gpulease.connector import Connector
+from gpulease.system.connector import Connector
 from testcluster.api import Api, ApiError, Object, path_of, token_request
 
 #: Calls that are under way at once.

@@ -10,8 +10,8 @@ from typing import Any
 
 import aiohttp
 
-from gpulease import labels
 from gpulease.channel.timing import BackOff
+from gpulease.protocol import labels
 from testcluster.api import ApiError, Object
 from testcluster.images import GPULEASE_IMAGE
 from testcluster.kwok import LABEL, TAINT

@@ -1,6 +1,6 @@
 """What a site's service is ready for: pods that stand ready for the next lease, several nodes."""
 
-from gpulease import labels
+from gpulease.protocol import labels
 from testcluster.api import Object
 from testcluster.layout import NODE
 from testcluster.site import shipped

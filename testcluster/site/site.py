@@ -19,8 +19,8 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
-from gpulease import labels
 from gpulease.companion.tree import die_with_parent
+from gpulease.protocol import labels
 from testcluster.api import Api, Object
 from testcluster.cluster import Cluster
 from testcluster.devices import card

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from gpulease.cli import main
-from gpulease.terminal import csv_text
+from gpulease.system.terminal import csv_text
 
 
 def test_parquet_without_pyarrow_says_what_to_install(monkeypatch, tmp_path, capsys):

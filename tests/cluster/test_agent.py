@@ -19,7 +19,6 @@ from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
 from tornado.web import Application
 
-from gpulease import labels
 from gpulease.gpus.agent.cgroups import Places
 from gpulease.gpus.agent.pod_resources import PodResources
 from gpulease.gpus.agent.wire import ContainerDevice
@@ -36,6 +35,7 @@ from gpulease.policy.model import (
     TimeOuts,
     Verdict,
 )
+from gpulease.protocol import labels
 from gpulease.providers.kubernetes.api.official import OfficialClient
 from gpulease.providers.kubernetes.manifests.manifest import PodSettings, Settings
 from gpulease.providers.kubernetes.provider import KubernetesProvider

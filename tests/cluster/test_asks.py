@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from gpulease import labels
 from gpulease.gpus.agent.pod_resources import PodResources
 from gpulease.policy.model import GPUClass
 from gpulease.policy.pods import AskKind
+from gpulease.protocol import labels
 from gpulease.providers.kubernetes.manifests.manifest import SERVICE_ACCOUNT, PodSettings, lease_pod
 from gpulease.providers.kubernetes.pod_resources.ask import ask_of
 from gpulease.providers.kubernetes.pod_resources.claims import claim_template

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from gpulease import labels
+from gpulease.protocol import labels
 from testcluster import own_chart
 from testcluster.api import Object, path_of
 from testcluster.cluster import Cluster

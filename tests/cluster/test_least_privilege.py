@@ -12,8 +12,8 @@ import pytest
 from tornado.httpclient import HTTPClientError, HTTPRequest
 from tornado.websocket import websocket_connect
 
-from gpulease import labels
 from gpulease.commands.doctor import look
+from gpulease.protocol import labels
 from testcluster.api import Object
 from testcluster.cluster import Cluster
 from testcluster.configuration import PAUSE_IMAGE

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from gpulease import labels
+from gpulease.protocol import labels
 from gpulease.service.leases.events import FIGURES_EVERY
 from testcluster.api import Object
 from testcluster.cluster import Cluster

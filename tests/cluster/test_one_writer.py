@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from gpulease import labels
 from gpulease.errors import GPULeaseError
 from gpulease.policy import lifecycle
 from gpulease.policy.model import EndReason, Lease, LeaseState, TimeOuts
+from gpulease.protocol import labels
 from gpulease.providers.kubernetes.manifests import manifest
 from gpulease.store import Change, history
 from testcluster.cluster import Cluster

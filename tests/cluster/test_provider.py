@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from gpulease import labels
 from gpulease.errors import GPULeaseError
 from gpulease.policy.model import LeaseState
 from gpulease.policy.pods import PodAsk
+from gpulease.protocol import labels
 from gpulease.protocol.names import ENV_LEASE
 from gpulease.providers.kubernetes.api.client import ConflictError, UnavailableError
 from testcluster.api import Object

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from gpulease import labels
 from gpulease.policy.model import Lease, Observed
+from gpulease.protocol import labels
 from gpulease.providers.kubernetes.api.client import UnavailableError
 from testcluster.lease_looks import GPU, begin, cards, shown, some_free, until
 from testcluster.lease_world import LeaseWorld

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from gpulease import labels
 from gpulease.policy.model import Lease
+from gpulease.protocol import labels
 from gpulease.providers.kubernetes.api.official import OfficialClient
 from gpulease.providers.kubernetes.manifests import manifest
 from gpulease.providers.kubernetes.manifests.manifest import Settings

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from gpulease import labels
+from gpulease.protocol import labels
 from gpulease.providers.kubernetes.manifests.pod_network import between
 from testcluster.api import ApiError, Object
 from testcluster.cluster import Cluster

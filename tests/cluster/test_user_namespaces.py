@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from gpulease import labels
 from gpulease.commands.doctor import look
+from gpulease.protocol import labels
 from testcluster import rights
 from testcluster.api import Api, ApiError, Object
 from testcluster.cluster import Cluster

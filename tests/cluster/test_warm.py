@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gpulease import labels
+from gpulease.protocol import labels
 from testcluster.api import ApiError, Object
 from testcluster.cluster import Cluster
 from testcluster.devices import card

@@ -12,7 +12,7 @@ import time
 import pytest
 
 from gpulease.companion.tree import lease_processes, marked
-from gpulease.process_table import parse_stat
+from gpulease.system.process_table import parse_stat
 from tests.companion.parts import (
     LEASE_ID,
     RUN,

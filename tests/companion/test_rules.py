@@ -13,7 +13,6 @@ from gpulease.companion.handshake import check_packages, check_protocol, check_p
 from gpulease.companion.processes import same_interpreter
 from gpulease.companion.run import visible_devices
 from gpulease.errors import GPULeaseError
-from gpulease.process_table import ProcessRow, descendants, parse_stat
 from gpulease.sides.environment import (
     allowed_environment,
     companion_environment,
@@ -21,6 +20,7 @@ from gpulease.sides.environment import (
     is_lease_id,
     marked_environment,
 )
+from gpulease.system.process_table import ProcessRow, descendants, parse_stat
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from gpulease.process_table import environment_marks
 from gpulease.protocol import names as protocol
 from gpulease.sides.environment import MARK_ROOM
+from gpulease.system.process_table import environment_marks
 from tests.companion.parts import Cells, LeaseService, closing
 from tests.companion.pods import Pod, admitted
 from tests.helpers import wait_for_async

@@ -18,7 +18,7 @@ from traitlets.config.loader import PyFileConfigLoader
 
 from gpulease.demo import processes
 from gpulease.demo.options import PEOPLE
-from gpulease.loopback_ports import any_port
+from gpulease.system.loopback_ports import any_port
 from tests import logs
 from tests.browser.demo import RunningDemo
 from tests.end_to_end.people import at_work

@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from gpulease.loopback_ports import free_port
+from gpulease.system.loopback_ports import free_port
 from tests.helpers import wait_for_async
 
 GATE = web.AppKey("gate", asyncio.Event)

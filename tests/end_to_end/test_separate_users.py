@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from gpulease.demo.browse import Browser
-from gpulease.loopback_ports import free_port
+from gpulease.system.loopback_ports import free_port
 from tests.end_to_end.open_python import as_account, for_everybody
 from tests.end_to_end.people import LONG
 from tests.helpers import is_root, process_is_gone, wait_for, wait_for_async

@@ -16,7 +16,7 @@ import pytest
 from gpulease.demo.browse import Browser
 from gpulease.demo.kernel_socket import KernelSocket
 from gpulease.errors import GPULeaseError
-from gpulease.loopback_ports import free_port
+from gpulease.system.loopback_ports import free_port
 from tests.end_to_end.people import LONG
 from tests.helpers import wait_for, wait_for_async
 from tests.hub.running import PASSWORD, HubPlace, running_hub

@@ -19,7 +19,7 @@ from tornado.httpclient import AsyncHTTPClient
 
 from gpulease.cli import main
 from gpulease.gpus.agent.wire import ContainerDevice
-from gpulease.loopback_ports import free_port
+from gpulease.system.loopback_ports import free_port
 from tests.gpus.kubelet import Kubelet
 from tests.gpus.kubelet import serving as kubelet_serving
 from tests.gpus.service import Service, serving

@@ -12,8 +12,8 @@ import pytest
 from gpulease.commands.doctor import look, run
 from gpulease.errors import GPULeaseError
 from gpulease.hub.scopes import SERVICE_SCOPES
-from gpulease.loopback_ports import free_port
 from gpulease.providers.kubernetes.checkup import checkup
+from gpulease.system.loopback_ports import free_port
 from testcluster import rights
 from tests.helm_values import shipped
 from tests.helm_values.conftest import Installed

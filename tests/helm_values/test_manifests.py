@@ -4,10 +4,10 @@ import ast
 
 import pytest
 
-from gpulease import labels
 from gpulease.commands import uninstall
 from gpulease.hub import gpu_names, guard
 from gpulease.hub.user_namespaces import SELECTOR
+from gpulease.protocol import labels
 from testcluster.api import plural
 from tests.helm_values import shipped
 from tools.admission_policy import POLICY, rendered

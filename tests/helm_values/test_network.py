@@ -4,9 +4,9 @@ import argparse
 
 import pytest
 
-from gpulease import labels
 from gpulease.gpus.agent.arguments import add_arguments
 from gpulease.gpus.agent.posting import Target, checked
+from gpulease.protocol import labels
 from gpulease.providers.kubernetes.manifests.pod_network import End, lets
 from tests.helm_values import shipped
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gpulease.loopback_ports import free_port
+from gpulease.system.loopback_ports import free_port
 from tests import logs
 from tests.helpers import wait_for
 

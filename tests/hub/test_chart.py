@@ -5,9 +5,9 @@ import pytest
 pytest.importorskip("kubespawner")
 from jupyterhub.app import JupyterHub
 
-from gpulease import labels
 from gpulease.hub import guard
 from gpulease.hub.guard_lines import is_blocker
+from gpulease.protocol import labels
 from gpulease.providers.kubernetes.manifests.pod_network import End, lets
 from gpulease.providers.kubernetes.pod_resources.nodes import any_holds
 from tests.helm_values import shipped

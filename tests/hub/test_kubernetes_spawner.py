@@ -7,8 +7,8 @@ import pytest
 import tornado.web
 from traitlets.config import Config
 
-from gpulease import labels
 from gpulease.hub import GPULeaseSpawnerMixin, setup_gpulease
+from gpulease.protocol import labels
 from tests.hub.conftest import Groups, start
 
 pytest.importorskip("kubespawner")

@@ -9,7 +9,7 @@ import pytest
 
 from gpulease.demo.browse import Browser
 from gpulease.errors import GPULeaseError
-from gpulease.loopback_ports import free_port
+from gpulease.system.loopback_ports import free_port
 from tests.hub.running import PASSWORD, HubPlace, running_hub
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]

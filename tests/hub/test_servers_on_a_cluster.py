@@ -9,9 +9,9 @@ import psutil
 import pytest
 from traitlets.config import Config
 
-from gpulease import labels
 from gpulease.demo.browse import Browser
 from gpulease.errors import GPULeaseError
+from gpulease.protocol import labels
 from tests.helpers import wait_for, wait_for_async
 from tests.hub.conftest import Groups
 from tests.hub.running import PASSWORD, HubPlace, running_hub

@@ -17,7 +17,7 @@ from gpulease import __version__
 from gpulease.errors import GPULeaseError
 from gpulease.hub import tljh
 from gpulease.hub.merge import listed
-from gpulease.loopback_ports import free_port
+from gpulease.system.loopback_ports import free_port
 from tests.helpers import wait_for
 from tests.hub.running import HubPlace, running_hub
 

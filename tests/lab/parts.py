@@ -15,8 +15,8 @@ from typing import Any
 
 from tornado.httpclient import AsyncHTTPClient, HTTPRequest, HTTPResponse
 
-from gpulease.loopback_ports import free_port
 from gpulease.protocol.names import ENV_BUS, ENV_SERVICE_URL
+from gpulease.system.loopback_ports import free_port
 from tests import logs
 from tests.companion.parts import LEASE_ID, SERVER_TOKEN, TOKEN, LeaseService
 from tests.helpers import wait_for_async

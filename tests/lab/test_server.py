@@ -16,7 +16,7 @@ from tornado.websocket import websocket_connect
 from gpulease.companion.config import Parking
 from gpulease.companion.tree import lease_processes
 from gpulease.lab import supervisors
-from gpulease.process_table import process_table
+from gpulease.system.process_table import process_table
 from tests.companion.parts import (
     LEASE_ID,
     TOKEN,

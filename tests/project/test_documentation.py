@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from gpulease import labels
 from gpulease.kernel.magics import COMMANDS
 from gpulease.kernel.options import USAGE
 from gpulease.kernel.route import BOTH_MAGICS
 from gpulease.policy import document, lifecycle
 from gpulease.policy.fairness import standing
+from gpulease.protocol import labels
 from gpulease.providers.kubernetes.pod_resources import volumes
 from tests.policy.build import request, snapshot
 

@@ -15,10 +15,10 @@ import pytest
 from gpulease.gpus.base import GPUInfo, Sample
 from gpulease.gpus.simulated import SimulatedProbe
 from gpulease.policy.model import Lease
-from gpulease.process_table import process_table
 from gpulease.protocol.names import ENV_LEASE
 from gpulease.providers.base import LinkState, SupervisorReport
 from gpulease.providers.local import processes
+from gpulease.system.process_table import process_table
 from tests.contract.provider import ended
 from tests.helpers import is_root, process_is_gone, wait_for_async
 from tests.providers.test_local import LocalWorld, observed, start

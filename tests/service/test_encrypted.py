@@ -14,9 +14,9 @@ from tornado.websocket import websocket_connect
 from gpulease.client import ServiceClient
 from gpulease.errors import GPULeaseError
 from gpulease.protocol.names import ENV_SERVICE_CA
+from gpulease.protocol.service_tls import trusted
 from gpulease.service.settings.application import GPULeaseService
 from gpulease.service.settings.reading import listening_tls
-from gpulease.service_tls import trusted
 from tests.service import kit
 
 Pairs = dict[str, dict[str, str]]

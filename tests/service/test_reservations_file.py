@@ -10,7 +10,7 @@ from tornado.httpclient import AsyncHTTPClient
 from gpulease.cli import main
 from gpulease.errors import GPULeaseError
 from gpulease.policy.calendar.ics_read import from_ics
-from gpulease.reservations_file import KEYS, completed, read
+from gpulease.policy.document.reservations_file import KEYS, completed, read
 from gpulease.service.schemas.reservation_bodies import ReservationBody
 from tests.service.kit import running, works_out_here
 from tests.service.test_reservations import DAY, MONDAY, POLICY, WEEK2, book, prof

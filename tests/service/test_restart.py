@@ -17,8 +17,8 @@ import pytest
 
 from gpulease.client import ServiceClient
 from gpulease.errors import GPULeaseError
-from gpulease.loopback_ports import free_port
 from gpulease.protocol.names import ENV_LEASE
+from gpulease.system.loopback_ports import free_port
 from tests.helpers import wait_for_async
 from tests.service import kit
 from tests.service.kit import PREFIX, QUICK, Hub, Server, Supervisor

@@ -14,7 +14,7 @@ from gpulease.policy.model import Lease, PolicyDocument
 from gpulease.policy.reservations.booking import windows
 from gpulease.policy.reservations.feasibility import Offer, Pool, offer_for, seats_fit, steps_of
 from gpulease.sizes import say_moment
-from gpulease.terminal import csv_text
+from gpulease.system.terminal import csv_text
 from gpulease.texts import Text, counted
 
 #: So many windows are named; of more it is said how many there are.

@@ -13,7 +13,6 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 
-from gpulease.background import BackgroundTasks
 from gpulease.errors import GPULeaseError
 from gpulease.gpus.base import GPUInfo, Sample
 from gpulease.policy.model import Bound, Device, GPUClass, Lease, LeaseState, Observed
@@ -37,6 +36,7 @@ from gpulease.providers.kubernetes.pod_resources.ask import ask_of
 from gpulease.providers.kubernetes.starts.held import Attempt, Looks, StartReader
 from gpulease.providers.kubernetes.starts.starts import MIRROR_SECONDS, Start, Starts
 from gpulease.providers.kubernetes.warm.warm import WarmPods
+from gpulease.system.background import BackgroundTasks
 
 log = logging.getLogger(__name__)
 

@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gpulease.policy.model import Lease
-from gpulease.process_table import ProcessRow, descendants, environment_marks, row_of
 from gpulease.protocol.names import ENV_LEASE
 from gpulease.providers.base import SupervisorReport
+from gpulease.system.process_table import ProcessRow, descendants, environment_marks, row_of
 
 log = logging.getLogger(__name__)
 

@@ -35,12 +35,12 @@ from gpulease.policy.model import (
     LeaseState,
     Observed,
 )
-from gpulease.process_table import process_table
 from gpulease.protocol.reports import Activity
 from gpulease.protocol.service import GrantView
 from gpulease.providers.base import LinkState, SupervisorLink, SupervisorReport
 from gpulease.providers.local import processes
 from gpulease.providers.local.processes import HeldLease, Process
+from gpulease.system.process_table import process_table
 
 
 def lease_token(secret: bytes, lease_id: str, attempt: int) -> str:

@@ -16,8 +16,8 @@ from jupyterhub.services.auth import HubOAuth
 from traitlets import default
 
 from gpulease.errors import GPULeaseError
-from gpulease.hub_names import ONE_HUB, HubNames
-from gpulease.token_turns import TokenTurns
+from gpulease.protocol.hub_names import ONE_HUB, HubNames
+from gpulease.system.token_turns import TokenTurns
 
 SCOPE_REQUEST = "custom:gpulease:request"
 SCOPE_RESERVE = "custom:gpulease:reserve"

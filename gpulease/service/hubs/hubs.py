@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from gpulease.hub_names import HubNames, split
+from gpulease.protocol.hub_names import HubNames, split
 from gpulease.service.hubs.api import HubAPI, HubServer, HubUnreachableError
 
 log = logging.getLogger(__name__)

@@ -18,7 +18,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from datetime import datetime, timedelta
 
-from gpulease.background import keep_polling
 from gpulease.companion.handshake import check_packages, python_mismatch, same_minor
 from gpulease.policy import lifecycle
 from gpulease.policy.calendar.reservation import Window
@@ -33,6 +32,7 @@ from gpulease.service.hubs.auth import Asker
 from gpulease.service.hubs.hubs import Hubs
 from gpulease.service.supervisors.supervisor_connections import SupervisorConnections
 from gpulease.store import Change
+from gpulease.system.background import keep_polling
 
 log = logging.getLogger(__name__)
 

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from zoneinfo import ZoneInfo
 
-from gpulease.background import keep_polling
 from gpulease.errors import GPULeaseError
 from gpulease.policy.budgets import Accounts, Use, running, use_of
 from gpulease.policy.model import PolicyDocument, Snapshot
@@ -26,6 +25,7 @@ from gpulease.service.control_loop.ledger import Ledger
 from gpulease.service.metrics import Metrics
 from gpulease.service.notices import Notice
 from gpulease.store import Change, usage
+from gpulease.system.background import keep_polling
 
 log = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from urllib.parse import quote, urlsplit
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from gpulease.errors import GPULeaseError
-from gpulease.hub_names import split
+from gpulease.protocol.hub_names import split
 from gpulease.service.languages import LANGUAGES, LOCALE, catalogue
 from gpulease.texts import Text
 

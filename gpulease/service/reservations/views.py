@@ -9,7 +9,6 @@ from typing import Any, Literal, NotRequired, cast
 from typing_extensions import TypedDict
 
 from gpulease.errors import GPULeaseError
-from gpulease.hub_names import split
 from gpulease.policy.calendar.occurrences import Expanded, wall_clock, wall_text, zone_of
 from gpulease.policy.calendar.reservation import Reservation, Window
 from gpulease.policy.model import PolicyDocument, Snapshot
@@ -17,6 +16,7 @@ from gpulease.policy.reservations import booking
 from gpulease.policy.reservations.departures import first_gpus
 from gpulease.policy.reservations.reports import STEP, Shortage, sentence_of
 from gpulease.policy.reservations.seats import effective, in_hold, seating
+from gpulease.protocol.hub_names import split
 from gpulease.service.hubs.auth import Asker
 from gpulease.service.schemas.reservation_bodies import ChangeBody, ReservationBody, body_of
 from gpulease.service.schemas.shapes import Problem

@@ -10,7 +10,6 @@ import math
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 
-from gpulease.background import keep_polling
 from gpulease.errors import GPULeaseError
 from gpulease.policy.calendar.occurrences import Closure, Occurrence, expand
 from gpulease.policy.calendar.reservation import Reservation
@@ -32,6 +31,7 @@ from gpulease.service.notices import Notice
 from gpulease.service.reservations.commands import Reservations
 from gpulease.service.workers import Workers
 from gpulease.store.reservations import ReservationEvent, events, note
+from gpulease.system.background import keep_polling
 
 log = logging.getLogger(__name__)
 

@@ -40,7 +40,7 @@ from gpulease.service.schemas.shapes import (
     TimelineView,
     UsageView,
 )
-from gpulease.terminal import csv_text
+from gpulease.system.terminal import csv_text
 
 #: Days that are looked at where none are named.
 _DAYS = 30

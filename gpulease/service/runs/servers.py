@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from datetime import datetime
 
-from gpulease.background import keep_polling
 from gpulease.runs import life, model
 from gpulease.runs.model import Run, RunState, ServerSeen, Terms
 from gpulease.service.control_loop.ledger import Ledger
@@ -21,6 +20,7 @@ from gpulease.service.hubs.api import HubRefusedError, HubUnreachableError
 from gpulease.service.hubs.hubs import Hubs
 from gpulease.store import RunChange
 from gpulease.store import runs as stored
+from gpulease.system.background import keep_polling
 
 log = logging.getLogger(__name__)
 

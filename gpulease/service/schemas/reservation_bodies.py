@@ -14,7 +14,6 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, ValidationError
 
-from gpulease import reservations_file
 from gpulease.errors import GPULeaseError
 from gpulease.policy.calendar.ics_read import MAX_TEXT, Read
 from gpulease.policy.calendar.occurrences import (
@@ -26,6 +25,7 @@ from gpulease.policy.calendar.occurrences import (
     zone_of,
 )
 from gpulease.policy.calendar.reservation import Reservation
+from gpulease.policy.document import reservations_file
 from gpulease.policy.projects import ADDRESS
 from gpulease.service.schemas.bodies import Body
 from gpulease.service.schemas.problems import form, problem_of, sentence

@@ -23,19 +23,19 @@ from sqlalchemy.engine import make_url
 from traitlets import Dict, Float, Integer, List, Unicode, default
 from traitlets.config import Configurable
 
-from gpulease import labels
 from gpulease.errors import GPULeaseError
 from gpulease.gpus.base import Probe
 from gpulease.gpus.nvml import NVMLProbe
 from gpulease.gpus.simulated import SimulatedProbe
 from gpulease.policy.health import PULL_MAX
 from gpulease.policy.model import GPUClass, TimeOuts
-from gpulease.private_files import make_private, require_private
+from gpulease.protocol import labels
 from gpulease.providers.base import Provider, SupervisorLink
 from gpulease.providers.kubernetes.manifests.manifest import SERVICE_ACCOUNT, PodSettings
 from gpulease.service.metrics import Metrics
 from gpulease.service.settings.reading import FurtherHub, bad_option, size_option
 from gpulease.store import Ages
+from gpulease.system.private_files import make_private, require_private
 
 #: Seconds that placing a pod, starting and connecting may take beside the pull of its image.
 _START_SLACK = 300.0

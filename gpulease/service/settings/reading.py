@@ -18,7 +18,7 @@ from traitlets.config import Config
 from traitlets.config.loader import JSONFileConfigLoader, PyFileConfigLoader
 
 from gpulease.errors import GPULeaseError
-from gpulease.hub_names import SERVICE, is_hub_name
+from gpulease.protocol.hub_names import SERVICE, is_hub_name
 from gpulease.providers.kubernetes.api.client import may_meet
 from gpulease.sizes import parse_size
 

@@ -15,13 +15,13 @@ import sys
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from gpulease.private_files import current_umask
 from gpulease.protocol.variables import is_of_one_process, is_secret
 from gpulease.sides import module_files
 from gpulease.sides.hushed import import_quietly
 from gpulease.sides.names import analysis
 from gpulease.sides.state.on_import import when_imported
 from gpulease.sides.state.settings import Settings
+from gpulease.system.private_files import current_umask
 
 #: Which devices a process sees, and what only the machine it runs on can know.  By exact names:
 #: CUDA_LAUNCH_BLOCKING or NCCL_DEBUG are a notebook's own to set.

@@ -1,6 +1,6 @@
 """Nodes, pods and claims as the API server shows them, with no more than a test needs."""
 
-from gpulease import labels
+from gpulease.protocol import labels
 
 INSTANCE = "hub-a"
 

@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpulease import labels
+from gpulease.protocol import labels
 from gpulease.providers.kubernetes.api.client import Manifest
 from gpulease.providers.kubernetes.api.watch import Key, key_of
 from gpulease.providers.kubernetes.observed import pods

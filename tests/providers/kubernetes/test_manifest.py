@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpulease import labels
 from gpulease.errors import GPULeaseError
 from gpulease.policy.model import GPUClass, TimeOuts
 from gpulease.policy.pods import AskKind, ClusterQueue, PodAsk, QueueEngine, Sharing
+from gpulease.protocol import labels
 from gpulease.providers.kubernetes.manifests.manifest import QUEUE_MAX, deadline, grace, lease_pod
 from gpulease.providers.kubernetes.observed.pods import record_of
 from gpulease.providers.kubernetes.pod_resources.volumes import decide

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpulease import labels
+from gpulease.protocol import labels
 from gpulease.providers.kubernetes.api.client import hub_of, may_meet
 from gpulease.providers.kubernetes.observed.cluster import Cluster
 

@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from gpulease.loopback_ports import free_port
 from gpulease.providers.kubernetes.api.client import (
     NODES,
     PODS,
@@ -17,6 +16,7 @@ from gpulease.providers.kubernetes.api.client import (
     UnavailableError,
 )
 from gpulease.providers.kubernetes.api.official import OfficialClient
+from gpulease.system.loopback_ports import free_port
 from tests.providers.kubernetes.api_stream import Script, playing, said, write_config
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpulease import labels
+from gpulease.protocol import labels
 from gpulease.providers.kubernetes.api.client import ConflictError
 from gpulease.providers.kubernetes.manifests.pod_network import End, PodNetwork, between, lets
 from tests.helm_values import shipped

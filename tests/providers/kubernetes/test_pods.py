@@ -2,8 +2,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from gpulease import labels
 from gpulease.policy.model import LeaseState
+from gpulease.protocol import labels
 from gpulease.providers.kubernetes.observed import pods
 from tests.providers.kubernetes.objects import INSTANCE, lease_pod, pod
 

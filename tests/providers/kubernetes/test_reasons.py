@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpulease import labels
 from gpulease.policy import reasons
 from gpulease.policy.lifecycle import OTHERS_FAILURES, OWN_FAILURES, STAGES, START_FAILURES
+from gpulease.protocol import labels
 from gpulease.providers.kubernetes.observed.reasons import StartTimeouts, read_pod, read_refusal
 from tests.providers.kubernetes.failing_pods import CASES
 

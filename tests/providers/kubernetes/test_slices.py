@@ -5,9 +5,9 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpulease import labels
 from gpulease.policy.model import GPUClass
 from gpulease.policy.pods import AskKind, PodAsk, Toleration, Where
+from gpulease.protocol import labels
 from gpulease.providers.kubernetes.capacity.capacity import published
 from gpulease.providers.kubernetes.observed.pods import Part, use_of
 from tests.providers.kubernetes.objects import INSTANCE, lease_pod, node, pod

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpulease import labels
 from gpulease.policy.model import GPUClass
 from gpulease.policy.pods import AskKind, PodAsk, Toleration, Where, hami
+from gpulease.protocol import labels
 from gpulease.providers.kubernetes.capacity.slots import Inventories, Placing
 from gpulease.providers.kubernetes.observed.cluster import leaving, upgrading
 from gpulease.providers.kubernetes.observed.pods import Part, use_of

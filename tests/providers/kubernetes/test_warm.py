@@ -6,11 +6,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from gpulease import labels
 from gpulease.policy.capacity import ReadyPods
 from gpulease.policy.catalog import Warm
 from gpulease.policy.model import Device, GPUClass, LeaseState
 from gpulease.policy.pods import PodAsk
+from gpulease.protocol import labels
 from gpulease.protocol import names as protocol
 from gpulease.providers.kubernetes.api.client import (
     ForbiddenError,

@@ -24,7 +24,6 @@ from urllib.request import getproxies, proxy_bypass
 import aiohttp
 from kubernetes.aio.client.rest import RESTClientObject
 
-from gpulease.connector import Connector
 from gpulease.providers.kubernetes.api.answers import (
     TRANSPORT,
     error_of,
@@ -46,6 +45,7 @@ from gpulease.providers.kubernetes.api.client import (
     WatchEvent,
     whole,
 )
+from gpulease.system.connector import Connector
 
 
 class Transport(RESTClientObject):

@@ -15,7 +15,7 @@ from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from gpulease import labels
+from gpulease.protocol import labels
 from gpulease.protocol.names import ENV_SERVICE_URL
 from gpulease.providers.kubernetes.api import client
 from gpulease.providers.kubernetes.api.client import (

@@ -15,9 +15,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from gpulease import labels
-from gpulease.background import keep_polling
 from gpulease.policy.model import GPUClass
+from gpulease.protocol import labels
 from gpulease.providers.kubernetes.api.client import (
     PODS,
     ClientError,
@@ -30,6 +29,7 @@ from gpulease.providers.kubernetes.manifests.manifest import PodSettings
 from gpulease.providers.kubernetes.manifests.process import container_security, pod_security
 from gpulease.providers.kubernetes.observed.cluster import Cluster
 from gpulease.providers.kubernetes.pod_resources.ask import ask_of
+from gpulease.system.background import keep_polling
 
 State = Literal["ok", "warning", "wrong", "unknown"]
 

@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from gpulease import labels
 from gpulease.errors import GPULeaseError
 from gpulease.policy.model import GPUClass, Lease, TimeOuts
 from gpulease.policy.pods import AskKind, Pairs, PodAsk, Sharing
+from gpulease.protocol import labels
 from gpulease.protocol import names as protocol
 from gpulease.providers.kubernetes.manifests import new_nodes
 from gpulease.providers.kubernetes.manifests.process import (

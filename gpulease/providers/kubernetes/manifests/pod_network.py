@@ -15,9 +15,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from gpulease import labels
-from gpulease.background import keep_polling
 from gpulease.policy.model import Lease
+from gpulease.protocol import labels
 from gpulease.providers.kubernetes.api.client import (
     NETWORK_POLICIES,
     PODS,
@@ -29,6 +28,7 @@ from gpulease.providers.kubernetes.api.client import (
     may,
 )
 from gpulease.providers.kubernetes.manifests.manifest import owned_by
+from gpulease.system.background import keep_polling
 
 log = logging.getLogger(__name__)
 

@@ -12,8 +12,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 
-from gpulease import labels
-from gpulease.hub_names import split
+from gpulease.protocol import labels
+from gpulease.protocol.hub_names import split
 from gpulease.providers.kubernetes.api.client import (
     EVENTS,
     NODES,

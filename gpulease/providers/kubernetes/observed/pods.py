@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple, TypeVar
 
-from gpulease import labels
 from gpulease.policy.model import Lease, LeaseState, Observed
+from gpulease.protocol import labels
 from gpulease.providers.base import LinkState
 from gpulease.providers.kubernetes.api.client import Manifest
 from gpulease.providers.kubernetes.api.watch import Key, key_of

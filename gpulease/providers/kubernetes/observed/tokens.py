@@ -20,7 +20,7 @@ from gpulease.providers.kubernetes.api.client import (
 from gpulease.providers.kubernetes.observed import pods
 from gpulease.providers.kubernetes.observed.cluster import Cluster
 from gpulease.providers.kubernetes.observed.pods import Part
-from gpulease.token_turns import TokenTurns
+from gpulease.system.token_turns import TokenTurns
 
 #: For whom a token is projected: for the lease service, and nobody else.
 AUDIENCE: Final = "gpulease"

@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any, Final
 
-from gpulease import labels
 from gpulease.policy.pods import DRA_DRIVER, PodAsk, device_class_of
+from gpulease.protocol import labels
 
 #: Name of the one request in each claim, and of the claim in the pod.
 REQUEST: Final = "gpu"

@@ -13,9 +13,9 @@ from dataclasses import replace
 from itertools import product
 from typing import Any, Final
 
-from gpulease import labels
 from gpulease.policy.fitting import parse_needs
 from gpulease.policy.pods import AskKind, MIGStrategy, PodAsk, Sharing, Toleration, Where
+from gpulease.protocol import labels
 from gpulease.providers.kubernetes.pod_resources.claims import version
 
 #: One condition on a node's labels, as Kubernetes writes it.

@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
-from gpulease import labels
 from gpulease.channel.timing import BackOff
 from gpulease.errors import GPULeaseError
 from gpulease.policy.model import GPUClass, Lease
 from gpulease.policy.pods import AskKind, PodAsk, resource_of
+from gpulease.protocol import labels
 from gpulease.providers.kubernetes.api.client import (
     CLAIM_TEMPLATES,
     CLAIMS,

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from gpulease import labels
 from gpulease.policy.capacity import ReadyPods, grantable
 from gpulease.policy.model import Device, GPUClass, Lease
+from gpulease.protocol import labels
 from gpulease.protocol import names as protocol
 from gpulease.providers.kubernetes.api.client import Manifest
 from gpulease.providers.kubernetes.api.watch import key_of

@@ -13,11 +13,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
-from gpulease import labels
-from gpulease.background import BackgroundTasks
 from gpulease.policy.capacity import ReadyPods
 from gpulease.policy.model import Device, GPUClass, Lease, LeaseState
 from gpulease.policy.pods import resource_of
+from gpulease.protocol import labels
 from gpulease.providers.base import Told
 from gpulease.providers.kubernetes.api.client import (
     PODS,
@@ -45,6 +44,7 @@ from gpulease.providers.kubernetes.warm.manifest import (
     told,
     warm_pod,
 )
+from gpulease.system.background import BackgroundTasks
 
 log = logging.getLogger(__name__)
 

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from gpulease.errors import GPULeaseError
-from gpulease.private_files import (
+from gpulease.service.run import RunningService
+from gpulease.system.private_files import (
     make_private,
     process_folder,
     require_closed_folder,
     require_private,
 )
-from gpulease.service.run import RunningService
 from tests.service.kit import options
 
 
@@ -56,7 +56,7 @@ def test_a_file_of_another_account_is_refused(tmp_path, monkeypatch):
 
 
 _MAKES = """
-from gpulease.private_files import process_folder
+from gpulease.system.private_files import process_folder
 folder = process_folder()
 (folder / "kernel.json").write_text("a key")
 print(folder, flush=True)

@@ -7,8 +7,8 @@ import weakref
 
 import pytest
 
-from gpulease.background import BackgroundTasks, keep_polling
 from gpulease.errors import GPULeaseError
+from gpulease.system.background import BackgroundTasks, keep_polling
 from tests.helpers import wait_for_async
 
 log = logging.getLogger("gpulease.test_background")

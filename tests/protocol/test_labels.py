@@ -1,7 +1,7 @@
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gpulease import labels
+from gpulease.protocol import labels
 
 
 @given(st.text(max_size=200))

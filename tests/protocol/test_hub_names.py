@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpulease.errors import GPULeaseError
-from gpulease.hub_names import MOST, ONE_HUB, HubNames, is_hub_name, split
+from gpulease.protocol.hub_names import MOST, ONE_HUB, HubNames, is_hub_name, split
 
 FURTHER = frozenset({"lab2", "lab", "x-1"})
 ALL = [HubNames(hub, FURTHER) for hub in ("", *sorted(FURTHER))]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import aiohttp
 
-from gpulease.connector import Connector
+from gpulease.system.connector import Connector
 from testcluster.pki import Authority
 from tests.helpers import tcp_server
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gpulease import cli
-from gpulease.terminal import plain, say, table
+from gpulease.system.terminal import plain, say, table
 from gpulease.verify import command
 
 ODD = "\x1b[31mred\x1b[0m \x9b2J \u202egnp.exe \u2066x\u2069 \u200b\r\x07\x00\ud800\u2028"

@@ -1,0 +1,1 @@
+"""What a process does with its machine: tasks beside it, files, ports, processes, a terminal."""
