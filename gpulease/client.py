@@ -166,5 +166,4 @@ def _unreachable(detail: str) -> GPULeaseError:
         "service_unreachable",
         f"The lease service does not answer ({detail}).",
         next_step="Running leases continue; try again in a moment.",
-        status=503,
     )

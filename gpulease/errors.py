@@ -33,21 +33,51 @@ def copied(
 _STATUS: Final = {
     reason: status
     for status, reasons in (
-        (404, ("no_notebook", "unknown_node", "unknown_person")),
-        (409, (
-            "cell_running", "device_taken", "keep_not_possible", "keep_used_up", "no_history",
-            "not_possible_now", "nothing_wished", "other_lease", "policy_changed",
-            "reservation_changed", "reservation_conflict", "run_changed", "still_leasing",
-            "store_not_empty", "version_conflict", "wish_not_free",
+        (401, ("not_logged_in",)),
+        (403, (
+            "bad_name", "cross_site", "forbidden", "may_not_reserve", "may_not_tell", "no_access",
+            "not_your_group", "not_your_hub", "not_your_page", "not_yours", "xsrf_failed",
         )),
+        (404, (
+            "no_lease", "no_notebook", "no_such_command", "no_such_lease", "no_such_reservation",
+            "no_such_run", "no_such_server", "no_such_version", "not_found", "unknown_node",
+            "unknown_person",
+        )),
+        (409, (
+            "cell_running", "connected", "device_taken", "draining", "frames_stay",
+            "gpulease_missing", "holds_nothing", "install_away_failed", "keep_not_possible",
+            "keep_used_up", "last_error_elsewhere", "mirror_unwritable", "name_taken",
+            "no_companion", "no_history", "not_active", "not_home", "not_mirrored", "not_on_gpu",
+            "not_possible_now", "nothing_wished", "other_class", "other_lease", "policy_changed",
+            "policy_pinned", "protocol_mismatch", "python_mismatch", "reservation_changed",
+            "reservation_conflict", "result_at_home", "result_gone", "run_changed",
+            "runs_not_set_up", "still_leasing", "store_not_empty", "version_conflict",
+            "version_mismatch", "which_server", "wish_not_free",
+        )),
+        (410, ("companion_died", "lease_ended")),
+        (413, ("body_too_large", "too_large")),
+        (415, ("not_json",)),
         (422, (
             "bad_array", "bad_calendar", "bad_duration", "bad_needs", "bad_nodes", "bad_trace",
-            "class_not_allowed", "key_reused", "reservation_refused", "unknown_project",
+            "class_not_allowed", "invalid_body", "invalid_key", "key_reused", "reservation_refused",
+            "unknown_project", "whatif_too_long",
         )),
-        (429, ("queue_full", "too_many_waiting")),
-        (500, ("store_ahead", "store_behind", "verify_failed")),
-        (503, ("store_fenced", "store_in_use", "store_replaced", "store_unavailable")),
-        (504, ("cell_timeout",)),
+        (426, ("upgrade_required", "wrong_protocol")),
+        (429, (
+            "queue_full", "too_many_channels", "too_many_requests", "too_many_runs",
+            "too_many_waiting", "whatif_busy",
+        )),
+        (500, (
+            "bad_key_file", "check_failed", "demo_failed", "events_lost", "file_open_to_others",
+            "mirror_failed", "server_failed", "store_ahead", "store_behind", "verify_failed",
+        )),
+        (502, ("hub_unreachable",)),
+        (503, (
+            "cannot_prove", "capacity_unknown", "companion_unreachable", "connection_lost",
+            "no_hub", "no_ports", "node_lost", "server_link_down", "service_unreachable",
+            "starting", "store_fenced", "store_in_use", "store_replaced", "store_unavailable",
+        )),
+        (504, ("cell_timeout", "companion_silent", "lease_unreachable", "mirror_silent")),
     )
     for reason in reasons
 }  # fmt: skip

@@ -40,7 +40,7 @@ _ODD = (ValueError, KeyError, TypeError, AttributeError)
 
 
 def _lost() -> GPULeaseError:
-    return GPULeaseError("connection_lost", "The connection is lost.", status=503)
+    return GPULeaseError("connection_lost", "The connection is lost.")
 
 
 class WebsocketClient(AsynchronousEnd):

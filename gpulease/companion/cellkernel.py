@@ -287,7 +287,6 @@ class AwayOut(dict[int, Any]):
             f"Out[{key}] is not on the GPU; if that cell had a result, it is in your notebook.",
             next_step=f"Write Out[{key}] with its number into the GPU cell itself, then it comes"
             " with it; or give the value a name where it is made.",
-            status=409,
         )
 
     def __contains__(self, key: object) -> bool:

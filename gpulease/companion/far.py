@@ -136,7 +136,6 @@ class FarNodes:
                 "node_lost",
                 f"The node {node.address} of this lease does not answer.",
                 next_step="Run it again. If it fails again, release the GPUs and request new ones.",
-                status=503,
             )
 
         made = self._clients[node.supervisor] = CurveClient(
@@ -187,7 +186,6 @@ class LaunchFiles:
                     "not_mirrored",
                     f"The files are not on the lease's other nodes: {report.refusal}.",
                     next_step="Launch from a directory of its own.",
-                    status=409,
                 )
 
     async def bring_back(self) -> None:

@@ -20,7 +20,6 @@ def check_protocol(home: str) -> None:
             f"The notebook speaks protocol {home}, the lease {PROTOCOL_VERSION}.",
             next_step="Install the same version of gpulease on both sides.",
             numbers={"home": home, "lease": PROTOCOL_VERSION},
-            status=409,
         )
 
 
@@ -36,7 +35,6 @@ def check_version(home: str, away: str = __version__) -> None:
             next_step="Install the same version of gpulease on both sides, then restart the kernel."
             " After an upgrade of the site: restart your server.",
             numbers={"home": home, "lease": away},
-            status=409,
         )
 
 
@@ -60,7 +58,6 @@ def python_mismatch(*, home: str, away: str, next_step: str) -> GPULeaseError:
         f"The notebook runs Python {home}, the lease would run it on Python {away}.",
         next_step=next_step,
         numbers={"home": home, "lease": away},
-        status=409,
     )
 
 

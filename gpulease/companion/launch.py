@@ -106,7 +106,6 @@ def run(arguments: argparse.Namespace) -> int:
             "not_on_gpu",
             "There is no GPU here: `gpulease launch` runs in a GPU cell.",
             next_step="Write %%gpu, and below it: !gpulease launch torchrun train.py",
-            status=409,
         )
     found = nodes.from_text(text)
     if arguments.agent:
@@ -121,7 +120,6 @@ def run(arguments: argparse.Namespace) -> int:
             "no_such_command",
             f"There is no program {words[0]!r} where this runs.",
             next_step="Install it in this environment, or name its path.",
-            status=404,
         )
     command = [program, *words[1:]]
     if arguments.mpi:

@@ -60,7 +60,6 @@ class Mirrors:
                     next_step=f"Work in a directory below {self.place}."
                     if self.place
                     else "They need not be mirrored: home is mounted there.",
-                    status=409,
                 )
             path = Path(root)
             path.mkdir(parents=True, exist_ok=True)

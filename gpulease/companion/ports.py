@@ -53,7 +53,6 @@ class Ports:
                 f"The lease's ports {lowest} to {highest} are all in use.",
                 next_step="Shut down a notebook that uses this GPU, or return it and ask again.",
                 numbers={"lowest": lowest, "highest": highest},
-                status=503,
             )
         self._taken.update(found)
         return found
@@ -118,8 +117,6 @@ class ControlServer(CurveServer):
         admitted_for = self.admitted.get(client.key, "")
         named = str(args.get("kernel_id") or "")
         if admitted_for and named and named != admitted_for:
-            raise GPULeaseError(
-                "forbidden", "This key was admitted for another kernel.", status=403
-            )
+            raise GPULeaseError("forbidden", "This key was admitted for another kernel.")
         client.name = admitted_for or named or client.name
         return await self._handler(name, args, client.name)

@@ -120,7 +120,6 @@ async def _why_not(spawned: Spawned) -> GPULeaseError:
             "gpulease_missing",
             f"gpulease is not installed for {executable}.",
             next_step="Install gpulease in this environment.",
-            status=409,
         )
     return GPULeaseError(
         "companion_failed",

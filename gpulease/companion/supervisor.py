@@ -214,7 +214,6 @@ class Supervisor:
                 "draining",
                 "This lease is leaving and takes no new notebook.",
                 next_step="Run the cell again: it asks for a new lease.",
-                status=409,
             )
         wanted = {"hash_seed": "", "version": "", **args, "kernel_id": kernel_id}
         self._mirrors.make_directory(str(args["cwd"]))

@@ -186,7 +186,6 @@ def _ready(server: dict[str, Any]) -> bool:
             "server_failed",
             "The server did not start.",
             next_step="The reason is in the hub's log.",
-            status=500,
         )
     return bool(server.get("ready"))
 

@@ -81,7 +81,6 @@ class LeaseWatch:
                 "check_failed",
                 f"The lease did not become {state} within {seconds:.0f} s; it went through"
                 f" {[seen for _, seen in self.history] or 'nothing'}.",
-                status=500,
             ) from None
         assert self.lease is not None
         return self.lease
@@ -97,7 +96,7 @@ class LeaseWatch:
         waiting.cancel()
         if self._task.done():
             self._task.result()  # raises what ended it
-            raise GPULeaseError("events_lost", "The service closed its event channel.", status=500)
+            raise GPULeaseError("events_lost", "The service closed its event channel.")
 
     async def _follow(self) -> None:
         async for event in self._browser.service_events():
@@ -236,9 +235,9 @@ async def _reclaim(options: DemoOptions, report: Report, watch: LeaseWatch) -> N
 async def _run(kernel: KernelSocket, code: str, seconds: float) -> CellRun:
     run = await kernel.execute(code, seconds=seconds)
     if run.status != "ok":
-        raise GPULeaseError("check_failed", f"The cell failed with {run.error}", status=500)
+        raise GPULeaseError("check_failed", f"The cell failed with {run.error}")
     return run
 
 
 def _wrong(sentence: str) -> GPULeaseError:
-    return GPULeaseError("check_failed", f"{sentence}.", status=500)
+    return GPULeaseError("check_failed", f"{sentence}.")

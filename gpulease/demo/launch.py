@@ -119,7 +119,6 @@ class Demo:
             "demo_failed",
             f"{what}. The log's last lines:\n{tail}\n",
             next_step=f"The whole log: {self.options.log}",
-            status=500,
         )
 
 

@@ -55,7 +55,6 @@ def _run(client: BlockingKernelClient, code: str) -> str:
         raise GPULeaseError(
             "check_failed",
             f"In a plain kernel the cell fails: {content.get('ename')}: {content.get('evalue')}",
-            status=500,
         )
     return "".join(printed)
 

@@ -116,7 +116,6 @@ def _answers(control: ControlClient, view: ConnectionView, patience: float) -> N
             f"Nobody answered at {view['address']}{within}.",
             next_step="Run it again; a companion of a connection file may have ended or be behind "
             "a firewall: start a new one there (gpulease companion --connection-file FILE).",
-            status=504,
         ) from None
 
 
@@ -171,7 +170,6 @@ def until_answered(executor: Executor) -> None:
                 "companion_silent",
                 f"The companion did not answer within {READY_SECONDS:.0f} s.",
                 next_step="Run the cell again.",
-                status=504,
             )
 
 

@@ -206,7 +206,6 @@ class GPUCells:
                 "result_gone",
                 "A result that this cell reads by _ or Out is not on the GPU any more.",
                 next_step="Give the value a name where it is made, and use the name here.",
-                status=409,
             )
 
     def _finish(self, reply: Mapping[str, Any]) -> None:

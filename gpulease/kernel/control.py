@@ -69,7 +69,6 @@ class ControlClient(CurveClient):
                 f"The lease's supervisor did not answer within {timeout:.0f} s.",
                 next_step="Run the cell again; %gpu shows the state of the lease.",
                 numbers={"seconds": timeout},
-                status=504,
             ) from None
 
     def _take(self, message: Push) -> None:
@@ -87,7 +86,7 @@ class ControlClient(CurveClient):
         why = "The lease's supervisor does not answer any more."
         if self.closed:
             why = "The connection to the lease is closed."
-        return GPULeaseError("lease_unreachable", why, next_step="Run the cell again.", status=504)
+        return GPULeaseError("lease_unreachable", why, next_step="Run the cell again.")
 
 
 _DEATHS = ("companion_died", "lost", "end")
@@ -136,7 +135,6 @@ def _dead(push: Push) -> GPULeaseError:
         "companion_died",
         f"The companion of this notebook died before it was connected: {detail}.",
         next_step="Run the cell again: the next GPU cell gets a new companion.",
-        status=410,
     )
 
 
@@ -171,7 +169,6 @@ def _down() -> GPULeaseError:
         "server_link_down",
         "The notebook server's gpulease extension cannot be reached.",
         next_step="Run the cell again in a moment; if it stays so, restart your server.",
-        status=503,
     )
 
 
@@ -181,5 +178,4 @@ def _late() -> GPULeaseError:
         "service_unreachable",
         "The lease service does not answer.",
         next_step="Run the cell again in a moment.",
-        status=503,
     )

@@ -136,7 +136,6 @@ class Departure:
                     next_step=f"%gpu says why. Delete them in a GPU cell and try again, or "
                     f"{command} --force {does} without them.",
                     numbers={"names": left},
-                    status=409,
                 )
         self.lost = tuple(left)
         return left

@@ -259,7 +259,7 @@ class Executor:
         quiet: bool = False,
     ) -> Request:
         if self.channels is None or self.channels.closed:
-            raise GPULeaseError("no_companion", "No companion is connected.", status=409)
+            raise GPULeaseError("no_companion", "No companion is connected.")
         sent = self.channels.send("shell", msg_type, content, msg_id=msg_id, metadata=metadata)
         request = self._open[sent] = Request(sent, quiet=quiet)
         return request

@@ -194,7 +194,6 @@ class Gate:
                 f"Installed here, but not on the GPU: {why}.",
                 next_step="The environment on the GPU may be read-only: ask your admin to add "
                 "the package to its image.",
-                status=409,
             )
 
     def _same_environment(self) -> bool:

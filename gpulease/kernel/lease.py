@@ -389,13 +389,12 @@ class LeaseLink:
                     "lease_ended",
                     f"The lease ended while this cell ran. {sentence}",
                     next_step="Run the cell again: it asks for a new lease by itself.",
-                    status=410,
                 )
             )
         lease_id = self.attachment.view["lease_id"] if self.attachment is not None else ""
         losses = self._detach(died=not in_order)
         if losses and not (busy or in_order):
-            self.lost = GPULeaseError("lease_ended", f"The lease ended. {sentence}", status=410)
+            self.lost = GPULeaseError("lease_ended", f"The lease ended. {sentence}")
         self.phase = Phase.GONE
         self.notices.lease_over(lease_id, sentence, losses)
         self.detached()

@@ -193,7 +193,6 @@ def _restart(session: Session, words: list[str]) -> str:
                 "no_companion",
                 "Nothing of this notebook runs on the GPU.",
                 next_step="The next GPU cell starts a companion.",
-                status=409,
             )
         )
     lost = session.link.departure.restart(force=force)
@@ -303,7 +302,6 @@ def _held(session: Session) -> LeaseView:
             "no_lease",
             "This companion was connected without a hub and has no time limit.",
             next_step="%gpu return gives it back.",
-            status=404,
         )
     if lease is None:
         raise _nothing(session)
@@ -312,7 +310,7 @@ def _held(session: Session) -> LeaseView:
 
 def _nothing(session: Session) -> GPULeaseError:
     way = "%%gpu asks for one." if session.link.bus is not None else "%gpu connect local is a way."
-    return GPULeaseError("no_lease", "This notebook has no GPU lease.", next_step=way, status=404)
+    return GPULeaseError("no_lease", "This notebook has no GPU lease.", next_step=way)
 
 
 COMMANDS: dict[str, Callable[[Session, list[str]], str]] = {

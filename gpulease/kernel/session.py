@@ -263,7 +263,6 @@ class Session(Parts):
                 "connected",
                 "This notebook has a companion already.",
                 next_step="%gpu return gives it back first.",
-                status=409,
             )
         if target == "local":
             self._local = self._local or LocalSupervisor()

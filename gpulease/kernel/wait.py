@@ -240,14 +240,12 @@ class Waiter:
                 f"This server holds {amount(held, mine['count'], mine.get('nodes', 1))}, and the "
                 f"cell asks for {count}{_on(nodes)}.",
                 next_step="%gpu return gives the lease back; then run the cell again.",
-                status=409,
             )
         if options.gpu_class not in (None, held, asked):
             raise GPULeaseError(
                 "other_class",
                 f"This server holds {held}, and the cell asks for {options.gpu_class}.",
                 next_step="%gpu return gives the lease back; then run the cell again.",
-                status=409,
             )
         if options.seconds is not None and mine is not None and mine["hard_end"]:
             self._say_longer(mine["id"], mine["hard_end"], options.seconds)

@@ -217,7 +217,6 @@ class Core:
                 "no_hub",
                 "This notebook server belongs to no hub with a lease service.",
                 next_step="Use `%gpu connect local`, or `%gpu connect FILE`.",
-                status=503,
             )
         if name == "ask":
             wanted = {"kernel_id": kernel_id or None, "origin": "magic", **args}

@@ -36,7 +36,7 @@ class _Handler(APIHandler):
         core = self.settings.get("gpulease")
         if core is None:
             raise GPULeaseError(
-                "starting", "The server extension is starting.", next_step="Try again.", status=503
+                "starting", "The server extension is starting.", next_step="Try again."
             )
         assert isinstance(core, Core)
         return core
@@ -45,7 +45,7 @@ class _Handler(APIHandler):
         """Return the request's JSON object (empty: no members)."""
         raw = self.request.body
         if len(raw) > _BODY_MAX:
-            raise GPULeaseError("too_large", "The body is too large.", status=413)
+            raise GPULeaseError("too_large", "The body is too large.")
         try:
             found = json.loads(raw) if raw else {}
         except ValueError as error:

@@ -251,5 +251,4 @@ def _failed(error: Exception) -> GPULeaseError:
         "mirror_failed",
         f"The mirror on the GPU failed: {type(error).__name__}.",
         next_step="Run the cell again; if it stays, tell your admin.",
-        status=500,
     )

@@ -284,7 +284,6 @@ class HomeEnd:
                 "mirror_silent",
                 f"The mirror on the GPU did not answer within {self._patience:.0f} s.",
                 next_step="Run the cell again.",
-                status=504,
             )
         return message
 
@@ -313,5 +312,4 @@ def _unwritable(root: Path, error: OSError) -> GPULeaseError:
         "mirror_unwritable",
         f"Files cannot be written in {root}: {error.strerror}.",
         next_step="Work in a directory that you may write to (%cd).",
-        status=409,
     )

@@ -64,7 +64,6 @@ class HubNames:
                 "bad_name",
                 "Nobody of this name can be told from the users of the other hubs here.",
                 next_step="Ask an admin for another user name: without a slash, and shorter.",
-                status=403,
             )
         return found
 

@@ -392,5 +392,4 @@ class Messages:
                 f"You may not write to {whom}.",
                 next_step="Name a group that you teach, or ask an admin.",
                 numbers={"group": group},
-                status=403,
             )

@@ -179,7 +179,6 @@ class Channels:
                 f"{most} live channels are open already, as many as may be.",
                 next_step="Close some pages of the lease service, then try again.",
                 numbers={"max": most, "retry_after": 10},
-                status=429,
             )
         self._open[whose] += 1
         try:

@@ -96,7 +96,6 @@ class Workers:
                 Text("Several of your requests are still being worked on."),
                 next_step=Text("Try again in {seconds} s.", seconds=5),
                 numbers={"max": WAITING_MAX, "retry_after": 5},
-                status=429,
             )
         self._waiting[whose] += 1
         try:

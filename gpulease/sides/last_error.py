@@ -60,7 +60,6 @@ class _Elsewhere(dict[str, Any]):
             "What was in the frames of this error stayed on the side where it was raised.",
             next_step="Look at them there: %debug right after a failed GPU cell does, or a %%gpu"
             " cell.",
-            status=409,
         )
 
     __getitem__ = __iter__ = __len__ = __contains__ = _refuse
@@ -129,7 +128,6 @@ def _told_elsewhere(name: str) -> NoReturn:
             f"The last error (sys.{name}) is in your notebook, and has not come to the GPU.",
             next_step="Read it in a cell without %%gpu, or write sys.last_value into the GPU cell"
             " itself: then it comes with it.",
-            status=409,
         )
     raise AttributeError(f"module 'sys' has no attribute {name!r}", name=name, obj=sys)
 

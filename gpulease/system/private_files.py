@@ -101,7 +101,6 @@ def require_closed_folder(*paths: Path) -> None:
                         f"Any account of this machine may replace {path}: "
                         f"the mode of {folder} is {mode & 0o7777:04o}.",
                         next_step=f"Make it the service's alone: chmod 700 {folder}.",
-                        status=500,
                     )
 
 
@@ -150,5 +149,4 @@ def _open_to_others(path: Path, why: str) -> GPULeaseError:
         "file_open_to_others",
         f"{path} can be read or changed by other accounts of this machine: {why}.",
         next_step=f"Make it the service's alone: chmod 600 {path}, and look who read it meanwhile.",
-        status=500,
     )

@@ -119,6 +119,5 @@ def _complete(body: dict[str, Any]) -> dict[str, Any]:
             "bad_calendar",
             f"{body['name']}: {', '.join(missing)} is missing.",
             next_step="Give --group, --class and --seats for a calendar that does not say them.",
-            status=422,
         )
     return body

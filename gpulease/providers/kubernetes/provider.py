@@ -269,7 +269,6 @@ class KubernetesProvider:
                 "cannot_prove",
                 "The cluster does not say at present whose token this is.",
                 next_step="Try again in a moment.",
-                status=503,
             ) from error
 
     async def agent_node(self, token: str) -> str | None:

@@ -157,7 +157,6 @@ class Policies:
                 "policy_pinned",
                 "The policy of this site is pinned to a file.",
                 next_step="Change it there: it counts a few seconds later.",
-                status=409,
             )
         if base_version is not None and base_version != self.text.version:
             raise GPULeaseError(
@@ -165,7 +164,6 @@ class Policies:
                 f"Version {self.text.version} came into force meanwhile.",
                 next_step="Load it, make your change again and save.",
                 numbers={"version": self.text.version, "base_version": base_version},
-                status=409,
             )
         self.refuse_bad(text)
         await self._put(text, author, self.text.version)
@@ -194,7 +192,6 @@ class Policies:
                 "no_such_version",
                 f"There is no version {number} of the policy, or it is no longer kept.",
                 numbers={"newest": self.text.version},
-                status=404,
             )
         return found
 
@@ -325,7 +322,6 @@ class WhatIf:
                 "whatif_busy",
                 "Another what-if is running.",
                 next_step=f"Ask again in a minute: one takes {self.limit:g} s at most.",
-                status=429,
             )
         async with self._one:
             return await self._answer(text, days, now)
@@ -341,7 +337,6 @@ class WhatIf:
                 "Nobody had a GPU in this time: there is nothing to replay.",
                 next_step="Try again when GPUs were used, or `gpulease simulate` a scenario.",
                 numbers={"days": days, "requests": question["requests"]},
-                status=409,
             )
         began = asyncio.get_running_loop().time()
         replays = await self.workers.process("", _MODULE, question, limit=self.limit)
@@ -352,7 +347,6 @@ class WhatIf:
                 f"Replaying these {days:g} days takes longer than {self.limit:g} s.",
                 next_step="Ask for fewer days.",
                 numbers={"days": days, "limit": self.limit, "requests": question["requests"]},
-                status=422,
             )
         new = document.parse(text, self.policies.text.version + 1)
         return {

@@ -140,7 +140,6 @@ class LeaseCommands:
                 f"This lease is {lease.state.value}: there is nothing to connect to.",
                 next_step="Request a GPU, or wait until the lease is active.",
                 numbers={"state": lease.state.value},
-                status=409,
             )
         address, server_key = await self.links.admit(lease, body.client_key, body.kernel_id)
         await self._claim(lease_id)
@@ -178,7 +177,6 @@ class LeaseCommands:
                 "not_yours",
                 "This is another user's lease: you may look at it, not change it.",
                 next_step="Ask its holder or an admin.",
-                status=403,
             )
         return lease
 
@@ -206,7 +204,6 @@ def _no_such_lease() -> GPULeaseError:
         "no_such_lease",
         "There is no such lease, or it is not yours to see.",
         next_step="Look at the list of your leases.",
-        status=404,
     )
 
 
@@ -216,7 +213,6 @@ def not_your_group(group: str) -> GPULeaseError:
         "not_your_group",
         f"You do not teach {group!r}.",
         next_step="See the list at groups.",
-        status=403,
     )
 
 

@@ -126,11 +126,11 @@ class LeaseRequests:
         wanted, asked = body.get("server"), body.get("user")
         user = asker.name if asked is None else asked
         if user != asker.name and not asker.admin:
-            raise GPULeaseError("not_yours", "Only an admin may ask for another user.", status=403)
+            raise GPULeaseError("not_yours", "Only an admin may ask for another user.")
         if asker.claimed_server is not None and user == asker.name:
             server = await self.prove(asker)
             if wanted is not None and wanted != server:
-                raise GPULeaseError("not_yours", "A server may ask for itself only.", status=403)
+                raise GPULeaseError("not_yours", "A server may ask for itself only.")
             return _Origin(user, server, asker.groups, ready=True)
         groups = asker.groups if user == asker.name else self.hub.sure_groups_of(user)
         seen = None if wanted is None else self.hub.seen(user).get(wanted)
@@ -151,7 +151,6 @@ class LeaseRequests:
                 f"The hub knows no server {server!r} of {user}.",
                 next_step="Name one of your servers, or leave the name out.",
                 numbers={"user": user, "server": server},
-                status=404,
             )
 
 
@@ -177,7 +176,6 @@ def _only(active: Mapping[str, HubServer]) -> str:
         f"{len(active)} of your servers run: say for which the GPU is.",
         next_step="Choose one of them.",
         numbers={"servers": sorted(active)},
-        status=409,
     )
 
 

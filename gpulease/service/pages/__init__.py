@@ -172,7 +172,6 @@ def _no_page() -> GPULeaseError:
         "not_found",
         Text("There is no page at this address."),
         next_step=Text("Your GPUs are on the page My GPU."),
-        status=404,
     )
 
 
@@ -186,7 +185,6 @@ def _not_for(reader: PageReader, frame: Frame) -> GPULeaseError:
             else Text("The page “{page}” is for instructors; you are logged in as {user}.", **who)
         ),
         next_step=Text("Log in as somebody else, or ask an admin."),
-        status=403,
     )
 
 

@@ -175,7 +175,6 @@ class Checks:
                 "capacity_unknown",
                 "The GPUs of this site are not known at present.",
                 next_step="Try again in a minute; tell an admin if it stays so.",
-                status=503,
             )
         there = in_service(snapshot)
         return {

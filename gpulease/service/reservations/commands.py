@@ -122,7 +122,6 @@ class Reservations:
                 "no_such_reservation",
                 "There is no such reservation, or it is not yours to see.",
                 next_step="Look at the list of reservations.",
-                status=404,
             )
         return found
 
@@ -174,7 +173,6 @@ class Reservations:
                 f"It is at version {before.version} now; you changed {body.base_version}.",
                 next_step="Load it, make your change again and save.",
                 numbers={"version": before.version},
-                status=409,
             )
         self.rights.keep_to_their_hub(asker, body, before)
         wanted = changed(before, body, now)
@@ -390,7 +388,6 @@ class Reservations:
                 "name_taken",
                 f"{group} has a reservation {name!r} already.",
                 next_step="Change that one, or choose another name.",
-                status=409,
             )
 
 
@@ -405,7 +402,6 @@ def _refuse_twice(bodies: Sequence[ReservationBody]) -> None:
                 "{n} reservations of {group} are called '{name}'.", n=times, group=group, name=name
             ),
             next_step=Text("Give each a name of its own."),
-            status=409,
         )
 
 

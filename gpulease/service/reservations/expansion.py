@@ -77,7 +77,6 @@ async def calendar_read(workers: Workers, whose: str, text: str, now: datetime, 
             "bad_calendar",
             "The calendar could not be read in time.",
             next_step="Export a shorter time, or write the reservations as YAML.",
-            status=422,
         )
     if "problem" in found[0]:
         raise GPULeaseError.from_problem(found[0]["problem"])
@@ -96,7 +95,6 @@ def _too_long() -> GPULeaseError:
         "bad_calendar",
         "The repetition names no date that could be found in time.",
         next_step="Write a simpler one, such as FREQ=WEEKLY;COUNT=12.",
-        status=422,
     )
 
 

@@ -201,7 +201,6 @@ class Rights:
                 f"{foreign[0]} is nobody of your hub.",
                 next_step=f"Name people of your hub: {own}.",
                 numbers={"user": foreign[0]},
-                status=403,
             )
 
 
@@ -212,7 +211,6 @@ def may_not(group: str) -> GPULeaseError:
         f"You may not reserve GPUs for {group}.",
         next_step=f"Ask an admin to name you an instructor of {group}.",
         numbers={"group": group},
-        status=403,
     )
 
 

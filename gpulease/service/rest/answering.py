@@ -184,7 +184,7 @@ class Answers(RequestHandler):
         media = self.request.headers.get("Content-Type", "application/json").partition(";")[0]
         if body and media.strip().lower() != "application/json":
             raise GPULeaseError(
-                "not_json", "The body must be application/json.", numbers={"got": media}, status=415
+                "not_json", "The body must be application/json.", numbers={"got": media}
             )
         try:
             found = json.loads(body.decode("utf-8")) if body else {}
@@ -229,7 +229,6 @@ class Answers(RequestHandler):
                 "invalid_key",
                 f"An Idempotency-Key has at most {KEY_MAX} characters.",
                 numbers={"max": KEY_MAX},
-                status=422,
             )
         return key
 
@@ -259,7 +258,6 @@ class Answers(RequestHandler):
             "body_too_large",
             "The body of this request is too large.",
             numbers={"bytes": length, "max": self.body_max},
-            status=413,
         )
 
     def _problem(self, status: int, error: BaseException | None) -> GPULeaseError:
@@ -301,7 +299,7 @@ class NotFound(Answers):
         Raises:
             GPULeaseError: ``not_found``.
         """
-        raise GPULeaseError("not_found", "There is nothing at this address.", status=404)
+        raise GPULeaseError("not_found", "There is nothing at this address.")
 
 
 def _invalid(

@@ -44,7 +44,6 @@ def check_protocol(who: str, version: str, next_step: str) -> None:
         f"{who} speaks protocol {version}, the lease service {PROTOCOL_VERSION}.",
         next_step=next_step,
         numbers={"client": version, "service": PROTOCOL_VERSION},
-        status=426,
     )
 
 
@@ -237,7 +236,6 @@ class BaseHandler(LogIn, HubOAuthenticated, Answers):
                 "hub_unreachable",
                 "The hub does not answer, so nobody can be recognised.",
                 next_step="Running leases continue; try again in a moment.",
-                status=502,
             ) from error
         if model is None:
             self._unknown()
@@ -249,7 +247,6 @@ class BaseHandler(LogIn, HubOAuthenticated, Answers):
                 "no_access",
                 "This token may not use the lease service.",
                 next_step=RESTART_ONCE,
-                status=403,
             )
         if not getattr(self, "_token_authenticated", False):
             self._check_where_from()
@@ -292,7 +289,6 @@ class BaseHandler(LogIn, HubOAuthenticated, Answers):
                 "cross_site",
                 "This was asked for by another page, or inside of one.",
                 next_step="Open the lease service's own page.",
-                status=403,
             )
 
     def check_page_token(self, given: str) -> None:
@@ -322,7 +318,6 @@ class BaseHandler(LogIn, HubOAuthenticated, Answers):
             "not_logged_in",
             "Nobody could be recognised from this request.",
             next_step="Load the page again to log in, or send a valid token.",
-            status=401,
         )
 
 
@@ -337,5 +332,4 @@ def _xsrf_failed() -> GPULeaseError:
         "xsrf_failed",
         "This page belongs to an earlier sign-in.",
         next_step="Load the page again to sign in.",
-        status=403,
     )

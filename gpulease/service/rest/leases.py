@@ -173,7 +173,6 @@ def _holds_nothing() -> GPULeaseError:
         "holds_nothing",
         Text("No process of this lease keeps a GPU out of service."),
         next_step=Text("If it ended just now, wait: its processes are ended first."),
-        status=409,
     )
 
 

@@ -238,7 +238,7 @@ class OneReservation(_Handler):
         """
         body = self.parse(ChangeBody)
         if not body.model_fields_set - {"base_version"}:
-            raise GPULeaseError("invalid_body", "Nothing is to be changed.", status=422)
+            raise GPULeaseError("invalid_body", "Nothing is to be changed.")
         reservations = self.services.reservations
         outcome = await reservations.change(self.asker, reservation_id, body)
         self.answer(self.view(outcome))

@@ -69,9 +69,7 @@ class _Socket(Answers, ServerEnd):
             GPULeaseError: ``upgrade_required`` (426), ``too_many_channels`` (429).
         """
         if self.request.headers.get("Upgrade", "").lower() != "websocket":
-            raise GPULeaseError(
-                "upgrade_required", "This address speaks websocket only.", status=426
-            )
+            raise GPULeaseError("upgrade_required", "This address speaks websocket only.")
         self.whose = whose
         with self.bounds.channels.counted(whose, most):
             await super().get()

@@ -213,7 +213,7 @@ class Runs:
                 raise _no_such_run(run_id)
             if server != model.server_of(run_id):
                 sentence = "A server reports of its own run only."
-                raise GPULeaseError("not_yours", sentence, status=403)
+                raise GPULeaseError("not_yours", sentence)
             said = life.Report(body.boot, body.state, body.cells, body.done, body.note, body.opens)
             after = life.heard(run, said, self._records.clock(), self._terms())
             moved = (after.state, after.boot) != (run.state, run.boot)
@@ -252,7 +252,6 @@ class Runs:
                 "runs_not_set_up",
                 "Whole notebooks cannot be run here: the lease service may not start servers.",
                 next_step="An admin switches it on with setup_gpulease(c, whole_notebooks=True).",
-                status=409,
             )
 
     async def _options(self, asker: Asker) -> dict[str, object]:
@@ -283,7 +282,6 @@ class Runs:
                 f"{mine} runs of yours have not ended, and one person may have {MOST}.",
                 next_step="Cancel some, or wait until some have ended.",
                 numbers={"runs": mine, "max": MOST},
-                status=429,
             )
 
 
@@ -321,7 +319,6 @@ def _no_such_run(run_id: str) -> GPULeaseError:
         Text("There is no run {run}.", run=run_id),
         next_step="See your runs: gpulease runs.",
         numbers={"run": run_id},
-        status=404,
     )
 
 

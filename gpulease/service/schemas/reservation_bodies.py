@@ -210,7 +210,6 @@ class CalendarBody(Body):
                     problem=sentence(member, problem_of(first)),
                 ),
                 next_step=Text("Change the event, or write the reservations as YAML."),
-                status=422,
             ) from None
 
 
@@ -331,9 +330,7 @@ def _moved(calendar: Calendar, body: MovedBody) -> Changed:
     length = calendar.end - calendar.start
     end = start + length if body.end is None else moment(body.end, start)
     if end <= start:
-        raise GPULeaseError(
-            "bad_calendar", f"The session of {at:%d %b %Y} ends before it begins.", status=422
-        )
+        raise GPULeaseError("bad_calendar", f"The session of {at:%d %b %Y} ends before it begins.")
     return Changed(at, start, end)
 
 
@@ -350,14 +347,12 @@ def _window(before: Reservation, calendar: Calendar, body: WindowBody, now: date
             "None of its sessions is in progress.",
             next_step="Name one in `at` by the time at which the timetable begins it, to change or"
             " cancel it.",
-            status=422,
         )
     if found is None:
         raise GPULeaseError(
             "bad_calendar",
             "There is no such session.",
             next_step="Name it in `at` by the time at which the timetable begins it.",
-            status=422,
         )
     start, end = wall_clock(found.start, zone), wall_clock(found.end, zone)
     if body.end_now:
@@ -366,7 +361,7 @@ def _window(before: Reservation, calendar: Calendar, body: WindowBody, now: date
     end = end if body.end is None else moment(body.end, start)
     one = Changed(found.original) if body.cancelled else Changed(found.original, start, end)
     if not body.cancelled and end <= start:
-        raise GPULeaseError("bad_calendar", "The session would end before it begins.", status=422)
+        raise GPULeaseError("bad_calendar", "The session would end before it begins.")
     rest = (each for each in calendar.changed if each.original != found.original)
     return replace(calendar, changed=(*rest, one))
 
@@ -405,7 +400,6 @@ def _no_moment(text: str) -> GPULeaseError:
         f"{text!r} is no time that can be used.",
         next_step="Write what the clock on the wall shows, such as 2026-03-02T14:00, and the zone "
         "beside it.",
-        status=422,
     )
 
 

@@ -331,5 +331,4 @@ def _bad(path: Path, why: str) -> GPULeaseError:
         f"The service's key file {path} cannot be used: {why}.",
         next_step="Name a file in a folder that the service may write (GPULeaseService.key_file)."
         " Without its key, running leases end and people log in again.",
-        status=500,
     )

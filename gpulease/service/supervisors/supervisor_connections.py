@@ -352,5 +352,4 @@ def _unreachable(sentence: str) -> GPULeaseError:
         "companion_unreachable",
         sentence,
         next_step="Try again in a moment; if it stays, return the lease and request a new one.",
-        status=503,
     )
