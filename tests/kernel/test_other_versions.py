@@ -1,11 +1,11 @@
 """A notebook and a companion that differ: in gpulease (a copy that says so), and in Python."""
 
 import os
-import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from subprocess import DEVNULL, Popen
 from typing import Any
 
 import pytest
@@ -32,19 +32,23 @@ REFUSED = {
 
 @contextmanager
 def kernel_beside(
-    command: list[str], directory: Path, file: Path, **more: Any
+    command: list[str],
+    directory: Path,
+    file: Path,
+    end: Callable[[Popen[bytes]], None] = Popen.terminate,
+    **more: Any,
 ) -> Iterator[HomeKernel]:
     """Run a kernel that holds x, and a companion that writes its connection to ``file``."""
-    companion = subprocess.Popen(command, stdin=subprocess.DEVNULL, **more)
+    companion = Popen(command, stdin=DEVNULL, **more)
     kernel = HomeKernel(directory)
     try:
         kernel.run("%load_ext gpulease")
         kernel.run("x = [1]")
-        wait_for(file.exists, 60, "the connection file")
+        wait_for(file.exists, 120, "the connection file")
         yield kernel
     finally:
         kernel.stop()
-        companion.terminate()
+        end(companion)
         companion.wait()
 
 
@@ -76,9 +80,12 @@ def test_patches_fit_and_everything_else_is_refused_with_words(
 def test_another_python_is_refused_with_words(tmp_path: Path) -> None:
     there = f"/tmp/lease-{os.getpid()}.json"
     file = another_python.TREE / there.lstrip("/")
-    command = another_python.command("-m", "gpulease.companion", "--connection-file", there)
-    with kernel_beside(command, tmp_path / "kernel", file) as kernel:
-        connected = kernel.run(f"%gpu connect {file}")
-        assert f"Python {another_python.VERSION}" in connected.error
-        assert "Use a kernel with the same minor version of Python" in connected.traceback
-        assert kernel.run("x").result == "[1]", "the notebook runs on"
+    command = another_python.command("-m", "gpulease", "companion", "--connection-file", there)
+    try:
+        with kernel_beside(command, tmp_path / "kernel", file, end=Popen.kill) as kernel:
+            connected = kernel.run(f"%gpu connect {file}")
+            assert f"Python {another_python.VERSION}" in connected.error
+            assert "Use a kernel with the same minor version of Python" in connected.traceback
+            assert kernel.run("x").result == "[1]", "the notebook runs on"
+    finally:
+        file.unlink(missing_ok=True)

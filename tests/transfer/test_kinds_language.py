@@ -171,8 +171,8 @@ KINDS = {
         "[list(i) for i in x]", "[(type(i).__name__, i.__reduce__()[0].__name__) for i in x]"),
     "iterators over an array.array": Kind(
         "import array\ndata = array.array('d', [1, 2]); ended = []\nx = [iter(data), iter(array.array('i', [5]))]\nnext(x[0]); next(x[1])",
-        "ended += [next(i, 'end') for i in x]; data.append(4)",
-        "(ended, [type(i).__name__ for i in x], [next(i, 'end') for i in x])",
+        "ended += [next(one, 'end') for one in x]; data.append(4)",
+        "(ended, [type(one).__name__ for one in x], [next(one, 'end') for one in x])",
     ),
 }  # fmt: skip
 if sys.version_info < (3, 14):  # which pickles no iterator of itertools
