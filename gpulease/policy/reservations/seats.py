@@ -142,9 +142,17 @@ def effective(snapshot: Snapshot, window: Window, at: datetime) -> int:
 
 def firm(snapshot: Snapshot, window: Window) -> int:
     """Return how many devices of the window's pool can serve its class, in use or not."""
-    devices = capacity.in_service(snapshot).get(window.pool, ())
-    there = sum(suits(window.of.gpu_class, device) for device in devices)
-    return promised_devices(snapshot.policy, window.pool, there)
+    return _firm(snapshot)[window.pool, window.of.gpu_class]
+
+
+@once
+def _firm(snapshot: Snapshot) -> Mapping[tuple[str, str], int]:
+    """Return the same by pool and class, of all windows."""
+    there, found = capacity.in_service(snapshot), dict[tuple[str, str], int]()
+    for pool, name in {(window.pool, window.of.gpu_class) for window in snapshot.windows}:
+        suiting = sum(suits(name, device) for device in there.get(pool, ()))
+        found[pool, name] = promised_devices(snapshot.policy, pool, suiting)
+    return found
 
 
 def lends(window: Window, now: datetime) -> bool:
