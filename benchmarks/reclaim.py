@@ -1,29 +1,21 @@
 """`reclaim`: from the decision to take a lease to its device being free.
 
-The last cell changed 100 MB.  With write-behind most of it is home when the decision falls; without
-it the drain has everything still to bring.  Both ends are live events as a page sees them: the
-lease begins to drain, and the class has its device free again.
+The last cell changed 100 MB, and the drain has all of it still to bring.  Both ends are live events
+as a page sees them: the lease begins to drain, and the class has its device free again.
 """
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from benchmarks.measure import Aim, Variants, progress, report
 from benchmarks.stack import Watch, hub, notebook, person, run
 from gpulease.demo.browse import Browser
 from gpulease.demo.kernel_socket import KernelSocket
-from gpulease.transfer.api import Place
 
 FILL = "import numpy as np\nbig = [np.zeros(1_250_000) for _ in range(10)]  # 100 MB"
-#: In the home kernel, for this comparison only: whether a GPU cell's end starts write-behind.
-HOME = "__import__('gpulease.kernel', fromlist=['current']).current().home"
-SWITCH = {
-    True: f"_ = vars({HOME}).pop('_wake', None)",
-    False: f"vars({HOME})['_wake'] = lambda late=None: None",
-}
 CHANGE = "%%gpu\nfor part in big:\n    part += 1"
+CHANGED = "100 MB changed"
 
 
 async def measure(*, rounds: int, scale: float) -> dict[str, Any]:  # noqa: ARG001
@@ -37,9 +29,9 @@ async def measure(*, rounds: int, scale: float) -> dict[str, Any]:  # noqa: ARG0
         ):
             progress("reclaim: 100 MB changed by the last GPU cell")
             await run(socket, FILL)
-            for number in range(1, 2 * rounds + 1):
+            for number in range(1, rounds + 1):
                 await _round(admin, watch, socket, variants, number)
-    worst = variants.summaries()["with write-behind"]["p95"]
+    worst = variants.summaries()[CHANGED]["p95"]
     return report(
         "reclaim",
         variants,
@@ -51,36 +43,21 @@ async def measure(*, rounds: int, scale: float) -> dict[str, Any]:  # noqa: ARG0
 async def _round(
     admin: Browser, watch: Watch, socket: KernelSocket, variants: Variants, number: int
 ) -> None:
-    behind = number % 2 == 1
-    lease = await changed(socket, watch, behind=behind)
+    lease = await changed(socket, watch)
     await admin.service_api("DELETE", f"leases/{lease}", {"note": "measured"})
     decided = await watch.until(watch.draining)
     free = await watch.until(watch.all_free)
-    variants.add("with write-behind" if behind else "without write-behind", free - decided)
+    variants.add(CHANGED, free - decided)
     await run(socket, check(number))
 
 
-async def changed(socket: KernelSocket, watch: Watch, *, behind: bool) -> str:
-    """Change 100 MB by a GPU cell, copied back where write-behind does it; return the lease."""
-    await run(socket, SWITCH[behind])
+async def changed(socket: KernelSocket, watch: Watch) -> str:
+    """Change 100 MB by a GPU cell; return the lease."""
     watch.forget_ended()
     await run(socket, CHANGE)
-    if behind:
-        await _written(socket)
     return next(i for i, each in watch.leases.items() if each["state"] == "active")
 
 
 def check(number: int) -> str:
     """Return a cell that fails unless every value is home as the last of so many rounds left it."""
     return f"assert all((part == {number}).all() for part in big), big[0]"
-
-
-async def _written(socket: KernelSocket) -> None:
-    """Wait until all of `big` is home, as ``%gpu`` tells it."""
-    async with asyncio.timeout(60):
-        while True:
-            status = await run(socket, "%gpu")
-            line = next(line for line in status.text.splitlines() if line.startswith("big "))
-            if f" {Place.GPU.value}" not in line:
-                return
-            await asyncio.sleep(0.2)

@@ -12,7 +12,7 @@ from typing import Any
 from benchmarks.kubernetes.pods import Pods
 from benchmarks.kubernetes.site import lease_pod, run, site_on, until_free
 from benchmarks.measure import Aim, Variants, progress, report
-from benchmarks.reclaim import FILL, changed, check
+from benchmarks.reclaim import CHANGED, FILL, changed, check
 from benchmarks.stack import Watch
 from testcluster.cluster import Cluster
 from testcluster.lease_world import OBEDIENT
@@ -21,7 +21,7 @@ from testcluster.site.people import Student, at_work
 from testcluster.site.shipped import HUB_NAMESPACE
 from testcluster.site.site import Site
 
-BEHIND, NOT_BEHIND, BARE = "with write-behind", "without write-behind", "bare delete"
+BARE = "bare delete"
 #: Seconds beyond a bare delete.
 BEYOND = 2.0
 
@@ -36,17 +36,13 @@ async def measure(cluster: Cluster, *, rounds: int, scale: float) -> dict[str, A
             Watch.of(ada.browser) as watch,
         ):
             await run(ada, FILL)
-            for number in range(1, 2 * rounds + 1):
-                progress(f"reclaim: round {number} of {2 * rounds}")
-                if number % 2:
-                    await _bare(cluster, pods, variants, number)
+            for number in range(1, rounds + 1):
+                progress(f"reclaim: round {number} of {rounds}")
+                await _bare(cluster, pods, variants, number)
                 await _reclaim(ada, site, pods, watch, variants, number)
     figures = variants.summaries()
     most = round(figures[BARE]["median"] + BEYOND, 3)
-    aims = [
-        Aim(f"decision to gone, {name}, p95 seconds", round(figures[name]["p95"], 3), most)
-        for name in (BEHIND, NOT_BEHIND)
-    ]
+    aims = [Aim("decision to gone, p95 seconds", round(figures[CHANGED]["p95"], 3), most)]
     return report("kubernetes: reclaim", variants, aims, changed_bytes=100_000_000)
 
 
@@ -64,14 +60,12 @@ async def _bare(cluster: Cluster, pods: Pods, variants: Variants, number: int) -
 async def _reclaim(
     ada: Student, site: Site, pods: Pods, watch: Watch, variants: Variants, number: int
 ) -> None:
-    behind = number % 2 == 1
-    lease = await changed(ada.kernel, watch, behind=behind)
+    lease = await changed(ada.kernel, watch)
     name = lease_pod(site)
     await ada.browser.service_api("DELETE", f"leases/{lease}")
     decided = await watch.until(watch.draining)
     gone = await pods.until(name, "gone")
-    variant = BEHIND if behind else NOT_BEHIND
-    variants.add(variant, gone - decided)
-    variants.add(f"{variant}: until deleted", await pods.until(name, "deleting") - decided)
+    variants.add(CHANGED, gone - decided)
+    variants.add(f"{CHANGED}: until deleted", await pods.until(name, "deleting") - decided)
     await run(ada, check(number))
     await until_free(ada)

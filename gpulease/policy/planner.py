@@ -95,11 +95,13 @@ def _steps(snapshot: Snapshot) -> list[Action]:
         still = tuple([each for each in snapshot.leases if each.id not in over])
         snapshot = replace(snapshot, leases=still)
     ending = frozenset(a.lease_id for a in healed.values() if isinstance(a, End))
-    admitted, back = Admission(Limits.of(snapshot)), dict[str, Requeue]()
+    back = dict[str, Requeue]()
     if snapshot.capacity_known:
         held = holds(snapshot, ending)
         back, kept = came_free(snapshot, held, healed.keys())
         admitted = admit(snapshot, {**held, **kept}, ending)
+    else:
+        admitted = Admission(Limits.of(snapshot))
     doubts = Doubts.of(snapshot)
     settled = healed.keys() | back.keys()
     # Leases that leave anyway are paired first, then idle ones, then what is held over quota.

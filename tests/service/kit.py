@@ -15,9 +15,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pytest
 import zmq
 import zmq.utils.z85
 from tornado.httpclient import HTTPRequest
@@ -40,6 +39,9 @@ from gpulease.service.run import RunningService
 from gpulease.service.settings.options import Options
 from tests.helpers import wait_for_async
 from tests.store.tables import lay_tables
+
+if TYPE_CHECKING:  # the benchmarks' service, whose memory counts, has no pytest
+    import pytest
 
 PREFIX = "/services/gpulease/"
 ACCESS = "access:services!service=gpulease"

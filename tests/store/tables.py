@@ -1,9 +1,11 @@
 """Databases with this version's tables in them, which the migrations make once in each process."""
 
+from __future__ import annotations
+
 import functools
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from sqlalchemy import Connection, Engine, event
@@ -11,7 +13,9 @@ from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite as SQLite
 
 from gpulease.store import people, reading, upgrade
 from gpulease.store.models import Base
-from tests.store.postgresql import PostgreSQL
+
+if TYPE_CHECKING:
+    from tests.store.postgresql import PostgreSQL
 
 #: The database of a PostgreSQL that others are copies of.
 TEMPLATE = "tables"

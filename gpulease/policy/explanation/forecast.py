@@ -300,7 +300,8 @@ def expected_end(snapshot: Snapshot, lease: Lease) -> datetime | None:
     )
     if warned is not None:
         known.append(warned + timedelta(seconds=outs.warning) + drain)
-    ending = what_ends(snapshot, lease)
+    is_active = lease.state is LeaseState.ACTIVE
+    ending = next(_of_windows(snapshot, lease), None) if is_active else None
     in_exam = ending is not None and ending.cause == "exam"  # nobody is released early there
     if snapshot.typical_length is not None and not in_exam:
         begun = lease.active_since or now

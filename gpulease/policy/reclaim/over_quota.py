@@ -193,7 +193,7 @@ class Borrowed:
         for project in self._lenders - {own}:
             mine, theirs = _apart(own, project)
             right = rights[len(mine) - 1]
-            if right is None or not all(map(self._is_over_quota, theirs)):
+            if right is None:
                 continue
             known, key = self._firsts.setdefault(project, {}), (len(theirs), right, useful.kind)
             if key not in known:
@@ -216,6 +216,8 @@ class Borrowed:
         One that leaves the project its quota, if there is any.
         """
         project = theirs[0]
+        if not all(map(self._is_over_quota, theirs)):
+            return None
         fair = {units for units in self._units[project] if self._may_lose(theirs, units, right)}
         cutting: Loan | None = None
         for loan in next_parts(self._loans(project)) if fair else ():

@@ -71,11 +71,11 @@ def seating_at(snapshot: Snapshot, at: datetime, before: Mapping[str, Window]) -
     seats = {w.key: effective(snapshot, w, at) for w in held}
     left, used = dict(seats), Counter[tuple[str, str]]()
     seated: dict[str, Window] = {}
-    leases = sorted(
-        queue.holding(snapshot), key=lambda x: (x.state is LeaseState.DRAINING, queue.order(x))
-    )
     for window in held:
-        mine = [x for x in leases if x.id not in seated and fits(window, x, at)]
+        able = _by_group(snapshot).get(window.of.group, ())
+        if window.of.named:
+            able = _in_order(snapshot)
+        mine = [x for x in able if x.id not in seated and fits(window, x, at)]
         mine.sort(key=lambda x: getattr(before.get(x.id), "key", None) != window.key)
         for lease in mine:
             claim = (window.key, lease.user)
@@ -85,6 +85,23 @@ def seating_at(snapshot: Snapshot, at: datetime, before: Mapping[str, Window]) -
             left[window.key] -= lease.count
             used[claim] += lease.count
     return Seating(seated, seats, left, used)
+
+
+@once
+def _in_order(snapshot: Snapshot) -> Sequence[Lease]:
+    """Return what holds devices in the order in which it gets seats: what leaves is last."""
+    leases = queue.holding(snapshot)  # by ticket
+    return sorted(leases, key=lambda lease: lease.state is LeaseState.DRAINING)
+
+
+@once
+def _by_group(snapshot: Snapshot) -> Mapping[str, Sequence[Lease]]:
+    """Return the same by the groups of whoever holds it."""
+    found: dict[str, list[Lease]] = {}
+    for lease in _in_order(snapshot):
+        for group in dict.fromkeys(lease.groups):
+            found.setdefault(group, []).append(lease)
+    return found
 
 
 def window_of(snapshot: Snapshot, lease: Lease) -> Window | None:
@@ -142,9 +159,17 @@ def effective(snapshot: Snapshot, window: Window, at: datetime) -> int:
 
 def firm(snapshot: Snapshot, window: Window) -> int:
     """Return how many devices of the window's pool can serve its class, in use or not."""
-    devices = capacity.in_service(snapshot).get(window.pool, ())
-    there = sum(suits(window.of.gpu_class, device) for device in devices)
-    return promised_devices(snapshot.policy, window.pool, there)
+    return _firm(snapshot)[window.pool, window.of.gpu_class]
+
+
+@once
+def _firm(snapshot: Snapshot) -> Mapping[tuple[str, str], int]:
+    """Return the same by pool and class, of all windows."""
+    there, found = capacity.in_service(snapshot), dict[tuple[str, str], int]()
+    for pool, name in {(window.pool, window.of.gpu_class) for window in snapshot.windows}:
+        suiting = sum(suits(name, device) for device in there.get(pool, ()))
+        found[pool, name] = promised_devices(snapshot.policy, pool, suiting)
+    return found
 
 
 def lends(window: Window, now: datetime) -> bool:
