@@ -21,6 +21,8 @@ from . import rebuild
 from .classes import Undo
 
 PIECE = 4 << 20
+#: Memory of more bytes is large: below, finding out what changed costs more than sending it.
+LARGE = 64 << 10
 _DIGEST = 16
 _STEP = 64 << 10
 
@@ -39,7 +41,7 @@ def is_large(found: Any) -> bool:
     np = library("numpy")
     return (
         type(found) is np.ndarray
-        and found.nbytes > rebuild.COPIED_BYTES
+        and found.nbytes > LARGE
         and not found.dtype.hasobject
         and found.flags.forc
         and (found.base is None or type(found.base) is rebuild.OwnedBytes)

@@ -40,6 +40,8 @@ def test_a_tools_request_runs_in_the_notebook_and_asks_for_nothing(
 ) -> None:
     Path(kernel_on_bus.directory, "torch.py").write_text("def rand(n): return n\n")
     assert kernel_on_bus.run(f"%gpu {which}").ok
+    ended = ("cell", {"busy": False})
+    wait_for(lambda: ended in stage.calls, what="the word that this cell ended")
     stage.calls.clear()
     assert answer(kernel_on_bus, PID, **way) == str(kernel_on_bus.pid)
     imported = kernel_on_bus.run("import torch\nv = torch.rand(3)", **way)

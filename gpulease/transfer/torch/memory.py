@@ -251,7 +251,7 @@ def reduce_storage(pickler: Any, storage: torch.UntypedStorage) -> Any:
     tag = devices.tag_of(storage)
     if tag == "meta":
         return loading.memory, (oid, size, tag, b"")
-    if size > rebuild.COPIED_BYTES:
+    if size > pieces.LARGE:
         return loading.large_memory, (pickler.note_large(storage), size, tag)
     data = read(storage, 0, size)
     packed = pickle.PickleBuffer(data) if size >= _SMALL else bytes(data)

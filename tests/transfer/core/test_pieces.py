@@ -132,3 +132,12 @@ def test_sealed_memory_goes_on_whole(large, monkeypatch):
     home.forget_peer()
     move(home, following)
     run(following, "assert a[0] == -1 and box[0] is a and a[-1] == a.size - 1")
+
+
+def test_of_many_arrays_in_a_dict_the_one_that_changed_travels(sides):
+    home, away = sides
+    run(home, "import numpy as np\nall = {n: np.full(2**17, 1.0 * n) for n in range(4)}")
+    move(home, away)
+    run(home, "all[2][5] = -1")
+    assert sent(move(home, away)) == 2**20
+    assert away.ns["all"][2][5] == -1
