@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from gpulease.errors import GPULeaseError
+from gpulease.transfer.side import Side
 from tests.frameworks.notebooks import HEAD, NET
 from tests.transfer.kinds import empty
 from tests.transfer.pair import CellError
@@ -295,3 +296,11 @@ def test_a_scripted_or_traced_module_is_refused_by_name(pair):
             pair.gpu(f"{name}")
     pair.home("seen = (y.tolist(), scripted(x).tolist(), type(traced[0]).__name__)")
     assert pair.ns["seen"] == ([[3.0, 3.0]], [[2.0, 2.0]], "TopLevelTracedModule")
+
+
+def test_an_array_is_held_by_its_variable_alone():
+    """What the look for shared memory notes of it is no holder."""
+    space = {"__name__": "__main__", "__builtins__": __builtins__}
+    side = Side("h", space, hidden=set(space))
+    exec("import numpy as np\na = np.zeros(3); b = a[1:]; m = np.ma.array([1.0, 2.0])", space)
+    assert side.pack().pins == frozenset()
