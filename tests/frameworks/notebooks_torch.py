@@ -148,19 +148,6 @@ NOTEBOOKS = {
         "seen.append((f(X).sum().item(), g(X).sum().item(), f.__name__))",
         "seen.append(f(X[:3]).tolist())",
     ],
-    "jit": [
-        HEAD+NET,
-        "sm = torch.jit.script(nn.Sequential(nn.Linear(8, 2), nn.ReLU())); tm = torch.jit.trace(model.eval(), X)",
-        "seen.append((sm(X).sum().item(), tm(X).sum().item()))",
-        "seen.append((sm(X).sum().item(), tm(X).sum().item()))",
-        "seen.append([p.tolist() for p in sm.parameters()])",
-    ],
-    "jit trained": [
-        HEAD,
-        "sm = torch.jit.script(nn.Sequential(nn.Linear(8, 2), nn.ReLU())); opt = torch.optim.SGD(sm.parameters(), lr=.1)",
-        "F.cross_entropy(sm(X), y).backward(); opt.step(); seen.append([p.tolist() for p in sm.parameters()])",
-        "opt.zero_grad(); F.cross_entropy(sm(X), y).backward(); opt.step(); seen.append([p.tolist() for p in sm.parameters()])",
-    ],
     "fx": [
         HEAD+NET,
         "gm = torch.fx.symbolic_trace(model)",

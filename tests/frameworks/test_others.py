@@ -23,10 +23,7 @@ REFUSED = {
     "keras": "an object of Keras",
     "keras classes": "an object of Keras",
 }
-#: Right or refused, as the collector runs: dead parts of patsy's hold a column, which then keeps
-#: its layout while the notebook's frame wants another one.
-OPEN = {"statsmodels formulas"}
-NOTEBOOKS = {name: cells for name, cells in EVERY.items() if name not in REFUSED.keys() | OPEN}
+NOTEBOOKS = {name: cells for name, cells in EVERY.items() if name not in REFUSED}
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

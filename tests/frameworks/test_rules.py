@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from gpulease.errors import GPULeaseError
+from gpulease.transfer.side import Side
 from tests.frameworks.notebooks import HEAD, NET
 from tests.transfer.kinds import empty
 from tests.transfer.pair import CellError
@@ -277,3 +278,29 @@ def test_a_row_of_a_weight_that_has_changed_since_hinders_nothing(pair, first):
         there("(row + 1).sum().backward()")
     there(f"{same}del row\n{step}")
     here("assert 'row' not in globals()")
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_scripted_or_traced_module_is_refused_by_name(pair):
+    """What its code was optimised to is in no file, and ``grad_fn`` would tell.
+
+    It shows the parameters that it shares as they are after a GPU cell.
+    """
+    pair.home(
+        "import torch\nnet = torch.nn.Linear(2, 2); x = torch.ones(1, 2); y = x + 1\n"
+        "scripted = torch.jit.script(net)\ntraced = [torch.jit.trace(torch.nn.ReLU(), x)]"
+    )
+    pair.gpu("y += x; net.weight.data.zero_(); net.bias.data.fill_(2)")
+    for name in ("scripted", "traced"):
+        with pytest.raises(GPULeaseError, match=rf"{name}\b.* a scripted or traced module"):
+            pair.gpu(f"{name}")
+    pair.home("seen = (y.tolist(), scripted(x).tolist(), type(traced[0]).__name__)")
+    assert pair.ns["seen"] == ([[3.0, 3.0]], [[2.0, 2.0]], "TopLevelTracedModule")
+
+
+def test_an_array_is_held_by_its_variable_alone():
+    """What the look for shared memory notes of it is no holder."""
+    space = {"__name__": "__main__", "__builtins__": __builtins__}
+    side = Side("h", space, hidden=set(space))
+    exec("import numpy as np\na = np.zeros(3); b = a[1:]; m = np.ma.array([1.0, 2.0])", space)
+    assert side.pack().pins == frozenset()

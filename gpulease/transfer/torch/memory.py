@@ -90,8 +90,8 @@ class Met:
     #: Storage by its address in C++, and the tensors over it by ``id``.
     storages: dict[int, torch.UntypedStorage] = field(default_factory=dict)
     faces: dict[int, dict[int, torch.Tensor]] = field(default_factory=dict)
-    #: Arrays that own memory, by ``id``, and buffers that arrays or tensors may be over.
-    arrays: dict[int, Any] = field(default_factory=dict)
+    #: Arrays that own memory, by ``id``; weakly, or each would look held by something outside.
+    arrays: Any = field(default_factory=weakref.WeakValueDictionary)
     #: For a storage inside the memory of another one: that one, and where.
     inside: dict[int, tuple[torch.UntypedStorage, int]] = field(default_factory=dict)
     #: For an array over the memory of a storage, by ``id`` of the array that owns it: the storage.

@@ -1,10 +1,8 @@
-"""What works on tensors: modules, optimisers, loaders, generators, scripts."""
+"""What works on tensors: modules, optimisers, loaders, generators."""
 
 from __future__ import annotations
 
 import functools
-import io
-import operator
 import weakref
 from typing import Any
 
@@ -17,7 +15,6 @@ from gpulease.transfer import rebuild
 from gpulease.transfer.refuse import RefusedError
 from gpulease.transfer.torch import loading
 from gpulease.transfer.torch.commit import each_set
-from gpulease.transfer.torch.loading import unsaid
 
 _RAW = (
     torch.nn.Module,
@@ -143,24 +140,8 @@ def _wrapped_step(obj: torch.optim.Optimizer) -> Any:
 
 
 def script(_pickler: Any, module: torch.jit.ScriptModule) -> Any:
-    """Reduce a scripted or traced module to its code and its tensors, by each of their names."""
-    code = io.BytesIO()
-    with unsaid():  # torch would rather export
-        torch.jit.save(module, code)
-    tensors = dict(module.named_parameters(remove_duplicate=False))
-    tensors.update(module.named_buffers(remove_duplicate=False))
-    return load, (code.getvalue(),), tensors, None, None, set_tensors
+    """Refuse a scripted or traced module: torch does not pickle one.
 
-
-def load(code: bytes) -> Any:
-    """Return a module of its code."""
-    with unsaid():
-        return torch.jit.load(io.BytesIO(code), map_location="cpu")
-
-
-def set_tensors(module: Any, found: dict[str, torch.Tensor]) -> None:
-    """Put the tensors that others hold, too, in place of those that came with the code."""
-    for name, tensor in found.items():
-        path, _, last = name.rpartition(".")
-        owner = operator.attrgetter(path)(module) if path else module
-        owner._c.setattr(last, tensor)
+    What its code was optimised to so far, and the Python class of a traced one, are in no file.
+    """
+    raise RefusedError("a scripted or traced module (script it where it is used)", module)
