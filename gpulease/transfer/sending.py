@@ -62,7 +62,7 @@ class Going:
 
     def kept(self, component: Component) -> dict[str, bytes]:
         """Return those that it has aside for the day when a component is needed."""
-        found = {oid: self.known(oid) for oid in component.large} if self.receiver else {}
+        found = {oid: self.known(oid) for oid in component.pieces} if self.receiver else {}
         return {oid: digests for oid, digests in found.items() if digests is not None}
 
 

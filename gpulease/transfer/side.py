@@ -176,15 +176,26 @@ class Side:
             # A look is over before the collector runs.
             return self._pack(needed, hand_over, small, reached or (), receiver)
 
-    def _look(self, reached: Collection[str]) -> tuple[Survey, dict[frozenset[str], list[Any]]]:
-        """Look at all that may have changed, and for what something outside holds."""
+    def _look(
+        self, needed: Collection[str] | None, small: int, reached: Collection[str]
+    ) -> tuple[Survey, dict[frozenset[str], list[Any]]]:
+        """Look at all that may have changed or travels, and for what something outside holds."""
         if self._counterparts or any(True for _ in self._stays.values()):
             self._resting.clear()  # what stays here, or is held there, may lead anywhere
-        self._resting = {each.roots: each for each in self._rested()}
+        bound = {"n:" + name for name in self._roots.values()}
+        rested = {each.roots for each in self._rested()}
+        self._resting = {
+            key: each
+            for key, each in self._resting.items()
+            if key in rested or (each.size > small and key <= bound)
+        }
         while True:
             survey = self._survey(rest=self._resting.values())
             held = self._held(survey)
+            wanted = self._wanted(survey.components, needed)
+            going = self._resting.keys() - rested
             awake = self._awake(survey, held, reached) & self._resting.keys()
+            awake |= going if wanted is None else going & wanted
             if not awake:
                 break
             for key in awake:
@@ -195,6 +206,15 @@ class Side:
             if not each.rests and sending.can_rest(each, held[each.roots]):
                 self._resting[each.roots] = sending.rest(each)
         return survey, held
+
+    def _wanted(
+        self, components: Collection[Component], needed: Collection[str] | None
+    ) -> set[frozenset[str]] | None:
+        """Return the components that these names lead to, None for all."""
+        if needed is None:
+            return None
+        asked = ["n:" + name for name in meant(needed, self.names())]
+        return sending.closure(components, asked)
 
     def _rested(self) -> list[Resting]:
         """Return the large components that both sides have as they were at the last look."""
@@ -220,7 +240,7 @@ class Side:
 
     def _pack(self, needed: Collection[str] | None, hand_over: bool, small: int,
               reached: Collection[str], receiver: Receiver | None) -> Parcel:  # fmt: skip
-        survey, held = self._look(reached)
+        survey, held = self._look(needed, small if hand_over else -1, reached)
         names_own = self._own.names(self.ns)
         for name in self._own.reloaded(names_own):
             for key in [key for key in self._base if any(is_of(root, name) for root in key)]:
@@ -228,11 +248,7 @@ class Side:
         if hand_over:
             self._pins = holders.still_held(self._pins, survey.components, held)
         self._held_under = {pin: self._held_under[pin] for pin in self._pins}
-        names = self.names()
-        wanted = None
-        if needed is not None:
-            asked = ["n:" + name for name in meant(needed, names)]
-            wanted = sending.closure(survey.components, asked)
+        names, wanted = self.names(), self._wanted(survey.components, needed)
         parcel = Parcel(
             [], [], names if hand_over else None, {}, frozenset(self._away),
             frozenset(), state.read() if hand_over else {}, own.loads(names_own),
@@ -418,6 +434,8 @@ class Side:
             if pin in self._pins:
                 self.replaced.add(pin, self._held_under[pin], self._pins.pop(pin))
         arrived = {plain(frozenset(each.roots)): each.same_there for each in parcel.components}
+        fresh = {root for each in parcel.components for root in each.roots}
+        self._resting = {k: each for k, each in self._resting.items() if fresh.isdisjoint(k)}
         self._keep_sealed(staged)
         self._with_names = self._classes_beside_names((*arrived, *self._base))
         staged.values.clear()
