@@ -367,11 +367,10 @@ class Side:
             known.update(map(id, held_here))
         out = {}
         for component in survey.components:
-            classes_of = [root[2:] for root in component.roots if root[0] == "c"]
+            found = (self._classes.get(root[2:]) for root in component.roots if root[0] == "c")
+            spaces = [vars(cls) for cls in found if cls is not None]  # one refused may be gone
             mine = Counter(map(id, component.large.values()))
-            mine.update(
-                id(value) for oid in classes_of for value in vars(self._classes.get(oid)).values()
-            )
+            mine.update(id(value) for space in spaces for value in space.values())
             known.update(mine)  # and out again: there may be thousands of components, and of names
             out[component.roots] = [] if component.error else holders.held(component, known)
             known.subtract(mine)
