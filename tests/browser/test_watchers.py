@@ -207,7 +207,8 @@ def test_times_of_a_session_are_written_by_the_readers_clock(
     stage: Stage, chromium: Any, locale: str, times: list[str]
 ) -> None:
     stage.reader = PageReader("ida", leads=("cs101",))
-    noon = datetime.now(UTC).replace(hour=12, minute=0, second=0, microsecond=0)
+    there = datetime.now(UTC) + timedelta(hours=1)  # the reader's day: their week is shown
+    noon = there.replace(hour=12, minute=0, second=0, microsecond=0)
     of = reserved(noon)
     here = {"local_start": f"{noon:%Y-%m-%dT13:00}", "local_end": f"{noon:%Y-%m-%dT14:30}"}
     of["windows"][0] |= here | {
