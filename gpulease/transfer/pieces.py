@@ -21,7 +21,7 @@ from . import rebuild
 from .classes import Undo
 
 PIECE = 4 << 20
-#: Memory of more bytes is large: below, finding out what changed costs more than sending it.
+#: Memory of more bytes is large.
 LARGE = 64 << 10
 _DIGEST = 16
 _STEP = 64 << 10

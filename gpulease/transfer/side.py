@@ -192,10 +192,10 @@ class Side:
         while True:
             survey = self._survey(rest=self._resting.values())
             held = self._held(survey)
-            wanted = self._wanted(survey.components, needed)
-            going = self._resting.keys() - rested
             awake = self._awake(survey, held, reached) & self._resting.keys()
-            awake |= going if wanted is None else going & wanted
+            if newer := self._resting.keys() - rested:
+                wanted = self._wanted(survey.components, needed)
+                awake |= newer if wanted is None else newer & wanted
             if not awake:
                 break
             for key in awake:

@@ -64,16 +64,15 @@ def each_group(table):
     return pytest.mark.parametrize("group", groups(table), ids=" · ".join)
 
 
-def by_own_names(texts, number):
-    """Return code with other names than any code with another number has, within texts, too.
+def by_own_names(rows):
+    """Yield rows of code of which none binds a name of another: each name has its row's number.
 
-    Names of modules, of built-ins and with underscores around them stay as they are.
+    It is replaced within texts, too. Modules and names with underscores around them stay.
     """
-    bound = _bound(symtable.symtable("\n".join(texts), "a kind", "exec"))
-    if not bound:
-        return list(texts)
-    word = re.compile(rf"\b({'|'.join(sorted(bound))})\b")
-    return [word.sub(rf"\1_{number}", text) for text in texts]
+    for number, texts in enumerate(rows):
+        bound = _bound(symtable.symtable("\n".join(texts), "a kind", "exec"))
+        word = re.compile(rf"\b({'|'.join(sorted(bound))})\b")
+        yield [word.sub(rf"\1_{number}", text) for text in texts] if bound else texts
 
 
 def _bound(table):
@@ -97,8 +96,8 @@ def side_by_side(notebooks):
     if len(notebooks) == 1:
         ((name, cells),) = notebooks.items()
         return (*cells[:-1], f"{cells[-1]}\nseen = {{{name!r}: seen}}")
-    each = [by_own_names(cells, number) for number, cells in enumerate(notebooks.values())]
-    cells = ["\n".join(parts) for parts in itertools.zip_longest(*each, fillvalue="pass")]
+    each = itertools.zip_longest(*by_own_names(notebooks.values()), fillvalue="pass")
+    cells = list(map("\n".join, each))
     said = ", ".join(f"{name!r}: seen_{number}" for number, name in enumerate(notebooks))
     return (*cells[:-1], f"{cells[-1]}\nseen = {{{said}}}")
 

@@ -38,7 +38,7 @@ class Any:
 
 @each_group(PARTS)
 def test_the_holder_sees_the_change(pair, group):
-    own = [by_own_names(PARTS[case], number) for number, case in enumerate(group)]
+    own = by_own_names(PARTS[case] for case in group)
     makes, parts, changes, rights = zip(*own, strict=True)
     pair.home("\n".join(makes))
     held = [eval(part, pair.ns) for part in parts]
@@ -184,7 +184,7 @@ def seen(value):
 
 @each_group(NAMED)
 def test_what_cannot_be_brought_is_named_once(pair, group):
-    own = [by_own_names((*NAMED[case], "c"), number) for number, case in enumerate(group)]
+    own = by_own_names((*NAMED[case], "c") for case in group)
     makes, parts, changes, names = zip(*own, strict=True)
     make, change = "\n".join(makes), "\n".join(changes)
     space = {"__name__": "__main__"}
@@ -196,7 +196,7 @@ def test_what_cannot_be_brought_is_named_once(pair, group):
     pair.gpu(change)
     pair.home("pass")
     named = told(pair)
-    assert len(named) == len(set(named))
+    assert len(named) == len(set(named) & set(names))
     for name, is_now, should in zip(names, held, plain, strict=True):
         assert name in named or seen(is_now) == seen(should), name
     pair.home(make)
@@ -209,10 +209,8 @@ def test_what_cannot_be_brought_is_named_once(pair, group):
 @each_group(PARTS | NAMED)
 def test_nothing_is_said_where_nobody_holds_it(pair, group):
     """Nor where IPython's results do, or another variable."""
-    own = []
-    for number, case in enumerate(group):
-        make, _, change, *_ = (PARTS | NAMED)[case]
-        own.append(by_own_names((make, change, "z = {'in': (c, list(c))}", "c"), number))
+    cases = [(PARTS | NAMED)[case] for case in group]
+    own = by_own_names((case[0], case[2], "z = {'in': (c, list(c))}", "c") for case in cases)
     makes, changes, holders, names = zip(*own, strict=True)
     results = f"_oh = dict(enumerate([{', '.join(names)}]))\n_ = {names[-1]}"
     for holding in (results, "\n".join(holders)):

@@ -96,7 +96,7 @@ def _in_order(snapshot: Snapshot) -> Sequence[Lease]:
 
 @once
 def _by_group(snapshot: Snapshot) -> Mapping[str, Sequence[Lease]]:
-    """Return the same by the groups of whoever holds it."""
+    """Return the leases of ``_in_order`` by each group of their person."""
     found: dict[str, list[Lease]] = {}
     for lease in _in_order(snapshot):
         for group in dict.fromkeys(lease.groups):
@@ -164,7 +164,7 @@ def firm(snapshot: Snapshot, window: Window) -> int:
 
 @once
 def _firm(snapshot: Snapshot) -> Mapping[tuple[str, str], int]:
-    """Return the same by pool and class, of all windows."""
+    """Return ``firm`` of all windows, by pool and class."""
     there, found = capacity.in_service(snapshot), dict[tuple[str, str], int]()
     for pool, name in {(window.pool, window.of.gpu_class) for window in snapshot.windows}:
         suiting = sum(suits(name, device) for device in there.get(pool, ()))
