@@ -14,6 +14,11 @@ from tests.pages.stage import Stage, gpu_class, lease, soon
 pytestmark = pytest.mark.browser
 ADMIN = PageReader("root", admin=True)
 TEXT = "#policy-text .cm-content"
+FITS_NOT = {
+    "items": [
+        {"fits": False, "problem": {"title": "It does not fit.", "next_step": "", "numbers": {}}}
+    ]
+}
 
 
 def people(stage: Stage) -> None:
@@ -48,9 +53,7 @@ def test_an_instructor_sees_everybody_of_the_group_by_name(stage: Stage, page: A
 def test_seats_are_reserved_of_whole_gpus_only(stage: Stage, page: Any) -> None:
     stage.reader = PageReader("ida", leads=("cs101",))
     stage.classes = []
-    problem = {"title": "It does not fit.", "next_step": "", "numbers": {}}
-    checked = {"items": [{"fits": False, "problem": problem}]}
-    stage.answers["POST reservations/check"] = (200, checked)
+    stage.answers["POST reservations/check"] = (200, FITS_NOT)
     page.goto(stage.url + "group")
     page.click("[data-action=reserve]")
     page.wait_for_selector("#book-dialog:visible")
@@ -60,6 +63,23 @@ def test_seats_are_reserved_of_whole_gpus_only(stage: Stage, page: Any) -> None:
     options = page.locator("#book-class option")
     assert options.evaluate_all("all => all.map(each => each.value)") == ["t4"]
     page.wait_for_selector("#book-found >> text=It does not fit.")
+
+
+def test_a_seat_for_everybody_also_where_the_members_come_after_the_form(
+    stage: Stage, page: Any
+) -> None:
+    stage.reader = PageReader("ida", leads=("cs101",))
+    stage.classes = [gpu_class(name="t4", total=8)]
+    stage.answers["POST reservations/check"] = (200, FITS_NOT)
+    held: list[Any] = []
+    page.route("**/api/groups/members?*", lambda route: held.append(route))
+    with page.expect_request("**/api/groups/members?*"):
+        page.goto(stage.url + "group")
+    page.click("[data-action=reserve]")
+    page.wait_for_selector("#book-class option", state="attached")
+    assert page.input_value("#book-seats") == "1"
+    held[0].continue_()
+    page.wait_for_function("() => document.getElementById('book-seats').value === '4'")
 
 
 def test_what_is_wrong_in_the_booking_form_is_said_by_its_field(stage: Stage, page: Any) -> None:
@@ -176,9 +196,7 @@ def test_a_new_reservation_has_a_seat_for_each_member_as_far_as_there_are_gpus(
 ) -> None:
     stage.reader = PageReader("ida", leads=("cs101",))
     stage.classes = [gpu_class(total=total), gpu_class(name="big", total=3)]
-    problem = {"title": "It does not fit.", "next_step": "", "numbers": {}}
-    checked = {"items": [{"fits": False, "problem": problem}]}
-    stage.answers["POST reservations/check"] = (200, checked)
+    stage.answers["POST reservations/check"] = (200, FITS_NOT)
     page.goto(stage.url + "group")
     page.wait_for_selector("tr:has-text('mary')")
     page.click("[data-action=reserve]")

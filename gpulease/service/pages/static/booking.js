@@ -129,9 +129,11 @@ export class Booking {
   /** What can be reserved, and for how many people: it may come, and change, while the dialog is open. */
   offer(classes, people) {
     Object.assign(this, { classes, people });
-    if (!$("dialog").open || !offerClasses($("class"), classes, this.wanted)) return;
+    if (!$("dialog").open) return;
+    const before = $("seats").value;
+    const another = offerClasses($("class"), classes, this.wanted);
     this.#seat();
-    this.checking.now();
+    if (another || $("seats").value !== before) this.checking.now();
   }
 
   /** A seat for everybody, until somebody says another number. */
