@@ -52,6 +52,8 @@ class Exchange:
         self._notes: list[Note] = []
         #: Variables whose note about a kept older object was given.
         self._kept: set[str] = set()
+        #: What something at home holds, and is newer on the GPU.
+        self._at_once: set[str] = set()
 
     def _send(
         self, needed: Collection[str] | None, progress: Progress | None, *, hand_over: bool
@@ -76,18 +78,25 @@ class Exchange:
         if state:
             self.state.agreed(state)
         self._there = away_of(reply.body["away"])
-        self._say_kept(reply.body["kept"], Place.GPU)
-        return tuple(name for each in parcel.components for name in each.names), size
+        names = tuple(name for each in parcel.components for name in each.names)
+        if at_once := self._say_kept(reply.body["kept"], Place.GPU, self._there):
+            more = self._send(at_once, progress, hand_over=False)
+            return names + more[0], size + more[1]
+        return names, size
 
     def _bring(
         self, needed: Collection[str] | None, progress: Progress | None, *, hand_over: bool
     ) -> Brought:
         ran = self._ran_there
         message = self._ask(needed, progress, hand_over=hand_over)
-        names = self._take(message)
+        names, size = self._take(message), shipping.size(message.blobs)
         if hand_over:
             self._followed = ran
-        return names, shipping.size(message.blobs)
+        at_once, self._at_once = self._at_once, set()
+        if at_once:
+            more = self._bring(at_once, progress, hand_over=False)
+            return names + more[0], size + more[1]
+        return names, size
 
     def _ask(
         self, needed: Collection[str] | None, progress: Progress | None, *, hand_over: bool,
@@ -125,7 +134,8 @@ class Exchange:
         last_error.follow(before, self.side.ns)
         self._missing.committed(before, self._cell)
         del before
-        self._say_kept(self.side.replaced.still_held(self.side.ns), Place.HOME)
+        held = self.side.replaced.still_held(self.side.ns, self._missing.aside)
+        self._at_once |= self._say_kept(held, Place.HOME, self.side.away())
         said = {"number": message.body["number"], "untaken": sorted(untaken)}
         wire = self.peer.wire
         if wire is not None and not wire.broken:
@@ -133,12 +143,19 @@ class Exchange:
                 wire.request("ack", said)
         return tuple(name for each in parcel.components for name in each.names)
 
-    def _say_kept(self, found: Mapping[str, str], place: Place) -> None:
-        """Note once of a variable that something keeps the object from before."""
-        for name in sorted(found.keys() - self._kept):
+    def _say_kept(
+        self, found: Mapping[str, str], place: Place, away: Mapping[str, Absent]
+    ) -> set[str]:
+        """Note once of a variable that something keeps the object from before.
+
+        Return those that are ``away`` and can come: into that very object, so at once.
+        """
+        at_once = {name for name in found if name in away and away[name].can_come}
+        for name in sorted(found.keys() - at_once - self._kept):
             bound = name in self.side.ns
             self._notes.append(holders.note(name, found[name], place, bound=bound))
-        self._kept |= found.keys()
+        self._kept |= found.keys() - at_once
+        return at_once
 
     def _said(self) -> tuple[Note, ...]:
         """Return what there is to say since the last call."""

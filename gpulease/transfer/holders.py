@@ -13,7 +13,7 @@ import sys
 import types
 import weakref
 from collections import Counter
-from collections.abc import Collection, Container, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -294,30 +294,36 @@ class Replaced:
         """Note one."""
         self._names[pin], self._objects[pin] = name, obj
 
-    def still_held(self, ns: dict[str, Any]) -> dict[str, str]:
+    def still_held(self, ns: dict[str, Any], aside: Mapping[str, Any]) -> dict[str, str]:
         """Return once, by variable, what something still holds, and what that is in words.
 
-        IPython's last results do not count: they are what a cell showed then.
+        IPython's last results do not count: they are what a cell showed then.  Nor does what we
+        keep ``aside``, nor a frame: that is an exception's.
         """
         replaced, self._objects = self._objects, {}
         names, self._names = self._names, {}
         tables = [each for each in (ns.get("_oh"), *_of_ipython()) if is_a(each, dict)]
-        held = _held_beside(replaced, ns, tables)
-        if held:
-            _leave_out_dead(replaced)
-            held = _held_beside(replaced, ns, tables)
-        own = [replaced, ns, *tables]
-        return {names[pin]: _holder(replaced[pin], own) for pin in held if names[pin]}
+        held = _held_beside(replaced, ns, tables, aside)
+        if not held:
+            return {}
+        _leave_out_dead(replaced)
+        held = _held_beside(replaced, ns, tables, aside)
+        # Numbers alone: a list of what holds them would be one more that does.
+        own = set(map(id, (replaced, ns, aside, *tables, *aside.values())))
+        own.update(map(id, _within(aside.values(), _may_be_inner)))
+        said = {names[pin]: _holder(replaced[pin], ns, own) for pin in held if names[pin]}
+        return {name: holder for name, holder in said.items() if holder}
 
 
-def _held_beside(replaced: dict[str, Any], ns: dict[str, Any],
-                 tables: list[dict[Any, Any]]) -> list[str]:  # fmt: skip
+def _held_beside(replaced: dict[str, Any], ns: dict[str, Any], tables: list[dict[Any, Any]],
+                 aside: Mapping[str, Any]) -> list[str]:  # fmt: skip
     """Return the pins of what is held by more than the namespace, IPython's tables and itself."""
     if not any(count > 0 for count in references(replaced).values()):
         return []
     results = [each for table in tables for each in dict.values(table)]
     known = Counter(map(id, (*ns.values(), *results)))
     known.update(map(id, _within(results)))
+    known.update(map(id, (*aside.values(), *_within(aside.values(), _may_be_inner))))
     inner = gc.get_referents(*replaced.values())
     inner += gc.get_referents(*(each for each in inner if type(each) in (dict, list, tuple)))
     known.update(map(id, inner))
@@ -348,36 +354,69 @@ def _of_ipython() -> list[Any]:
     return [shell.user_ns_hidden, vars(hook), *ended]
 
 
-def _within(objects: list[Any]) -> list[Any]:
+def _is_container(obj: Any) -> bool:
+    return type(obj) in _CONTAINERS
+
+
+def _within(objects: Iterable[Any], passes: Callable[[Any], bool] = _is_container) -> list[Any]:
     """Return what containers among these hold, and those in them, once for each reference."""
     found: list[Any] = []
     seen: set[int] = set()
-    waiting = list(objects)
+    waiting = list(filter(passes, objects))
     while waiting:
         obj = waiting.pop()
-        if type(obj) in _CONTAINERS and id(obj) not in seen:
+        if id(obj) not in seen:
             seen.add(id(obj))
             inner = gc.get_referents(obj)
             found += inner
-            waiting += inner
+            waiting += filter(passes, inner)
     return found
 
 
-def _holder(obj: Any, own: Collection[Any]) -> str:
-    """Say in words what refers to an object besides tables of our ``own``."""
-    for found in gc.get_referrers(obj):
-        if any(found is each for each in own) or is_a(found, types.FrameType):
-            continue
-        if is_a(found, types.CellType | types.FunctionType | types.MethodType):
-            return "a function"
-        if type(found) is dict:
-            module = sys.modules.get(str(found.get("__name__", "")))
-            if module is not None and vars(module) is found:
-                return f"the module {module.__name__}"
-            owners = gc.get_referrers(found)
-            return _called(next((each for each in owners if type(each).__dictoffset__), found))
-        return _called(found)
-    return "something"
+def lasting_in(values: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """Return with its variable each object of which both sides have one for good.
+
+    It is the variable's very value, or in its containers.
+    """
+    if not ways.any_lasting():
+        return []
+    return [
+        (name, obj)
+        for name, value in values.items()
+        for obj in (value, *_within([value]))
+        if ways.is_lasting(type(obj))
+    ]
+
+
+def _holder(obj: Any, ns: Mapping[str, Any], own: Container[int]) -> str:
+    """Say in words what refers to an object besides our ``own``, by ``id``.
+
+    Return "" where only frames do, which are an exception's, or of what each side has for good
+    only compiled code: a graph holds tensors so.
+    """
+    referrers = [each for each in gc.get_referrers(obj) if id(each) not in own]
+    others = [each for each in referrers if not is_a(each, types.FrameType)]
+    if not others:
+        return "" if referrers or ways.is_lasting(type(obj)) else f"something {_NO_VARIABLE}"
+    found = others[0]
+    names = [name for name, value in ns.items() if value is found and type(found) is not dict]
+    return min(names, default=_in_words(found))
+
+
+_NO_VARIABLE = "that is in none of your variables"
+
+
+def _in_words(found: Any) -> str:
+    if is_a(found, types.CellType | types.FunctionType | types.MethodType):
+        return f"a function {_NO_VARIABLE}"
+    if type(found) is not dict:
+        return f"{_called(found)} {_NO_VARIABLE}"
+    module = sys.modules.get(str(found.get("__name__", "")))
+    if module is not None and vars(module) is found:
+        return f"the module {module.__name__}"
+    owners = gc.get_referrers(found)
+    owner = next((each for each in owners if type(each).__dictoffset__), found)
+    return f"{_called(owner)} {_NO_VARIABLE}"
 
 
 def _called(obj: Any) -> str:
@@ -394,8 +433,5 @@ def note(name: str, holder: str, place: Place, *, bound: bool) -> Note:
     other = "a GPU cell" if place is Place.HOME else "a cell of your notebook"
     what = f"is another object {here} since {other} changed it" if bound else "was deleted"
     step = f"Give it {name} again where it matters." if bound else "What changed is not in it."
-    sentence = (
-        f"{name} {what}, and {holder} that is in none of your variables still has the one "
-        f"from before. {step}"
-    )
+    sentence = f"{name} {what}, and {holder} still has the one from before. {step}"
     return Note("kept_old_object", sentence, (name,))

@@ -39,6 +39,8 @@ class Staged:
     locked: list[Any] = field(default_factory=list)
     #: What libraries do to objects that are here already, at the end of the commit.
     later: list[Callable[[Undo], None]] = field(default_factory=list)
+    #: By id, ``id`` of the lasting objects that it leads to.
+    lasting: dict[str, int] = field(default_factory=dict)
 
 
 class Here:
@@ -60,6 +62,8 @@ class Here:
         #: What comes of large memory: size, numbers of pieces, pieces.
         self.memories: dict[str, tuple[int, tuple[int, ...], list[Any]]] = {}
         self._written: set[str] = set()
+        #: By id, ``id`` of this side's lasting objects to which what comes leads.
+        self.lasting: dict[str, int] = {}
         self.undo = Undo()
 
     def seed(self, key: str) -> Any:
@@ -93,10 +97,13 @@ class Here:
 
     def found(self, oid: str) -> Any:
         """Return this side's lasting object with this id, None where there is none."""
-        return self._others.get(oid)
+        found = self._others.get(oid)
+        self.lasting[oid] = id(found)
+        return found
 
     def bind(self, oid: str, obj: Any) -> None:
         """Let ``oid`` be the id of a lasting object of this side."""
+        self.lasting[oid] = id(obj)
         self._others.bind(oid, obj)
 
     def _found(self, oid: str, make: Any) -> Any:
@@ -215,7 +222,7 @@ def stage(parcel: Parcel, here: Here, bound: Counterparts) -> Staged:
         classes_first = sorted(parcel.components, key=lambda each: not _has_classes(each))
         late = [each for each in classes_first if not _try(each, here, staged)]
         _load_late(late, here, staged)
-        staged.locked, staged.later = here.locked, here.later
+        staged.locked, staged.later, staged.lasting = here.locked, here.later, here.lasting
     except BaseException as error:
         staged.undo.run()
         if isinstance(error, StageError) or not isinstance(error, Exception):
@@ -223,7 +230,8 @@ def stage(parcel: Parcel, here: Here, bound: Counterparts) -> Staged:
         raise StageError(_what_failed(error)) from error
     finally:
         rebuild.CURRENT.here = None
-        here.undo = Undo()  # what libraries do later may lead to ``here``: no circle
+        # What libraries do later may lead to ``here``: no circle.
+        here.undo, here.plans, here.later = Undo(), {}, []
         if collecting:
             gc.enable()
     return staged

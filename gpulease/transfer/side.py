@@ -411,8 +411,25 @@ class Side:
     def commit(self, staged: Staged) -> None:
         """Put what was loaded in place: all of it, or nothing where it raises."""
         with undisturbed(), collector_waits():
+            before = self._lasting_before(staged.parcel)
             commit.apply(staged, self._roots, self._pins)
+            go_on = {*staged.lasting.values()}
+            for oid, (name, obj) in before.items():
+                if id(obj) not in go_on:
+                    self.replaced.add(oid, name, obj)
+            del before
             self._after(staged)
+
+    def _lasting_before(self, parcel: Parcel) -> dict[str, tuple[str, Any]]:
+        """Return by id, with its variable, what both sides have for good in what is replaced."""
+        values = self._roots.values()
+        names = {name for each in parcel.components for name in each.names}
+        if parcel.names is not None:
+            names |= values.keys() - {*parcel.names, *parcel.yours}
+            names |= parcel.away.keys()
+        found = holders.lasting_in({name: values[name] for name in names & values.keys()})
+        known = ((self._others.find(obj), name, obj) for name, obj in found)
+        return {oid: (name, obj) for oid, name, obj in known if oid is not None}
 
     def _after(self, staged: Staged) -> None:
         parcel = staged.parcel

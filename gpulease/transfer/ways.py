@@ -159,6 +159,11 @@ def is_raw(kind: type) -> bool:
     return any(says(kind) for says in _raw)
 
 
+def any_lasting() -> bool:
+    """Say whether any library has entered a lasting class."""
+    return bool(_lasting)
+
+
 def is_lasting(kind: type) -> bool:
     """Say whether each side has one object for good of each of a class."""
     return bool(_lasting) and issubclass(kind, tuple(_lasting))

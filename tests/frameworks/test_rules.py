@@ -304,3 +304,66 @@ def test_an_array_is_held_by_its_variable_alone():
     side = Side("h", space, hidden=set(space))
     exec("import numpy as np\na = np.zeros(3); b = a[1:]; m = np.ma.array([1.0, 2.0])", space)
     assert side.pack().pins == frozenset()
+
+
+HELD = "import torch\ndef sums(x):\n    while True: yield float(x.sum())\n"
+
+
+def kept(pair):
+    found = (*pair.last.notes, *pair.after.notes) if pair.after else pair.last.notes
+    return [note.sentence for note in found if note.reason == "kept_old_object"]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("a += 1; del a", "a was deleted"),
+        (
+            "b += 1; b = [b.clone()]",
+            "b is another object in your notebook since a GPU cell changed it",
+        ),
+        ("box = [c]; c += 1; del c, box", "c was deleted"),
+    ],
+)
+def test_what_a_generator_of_home_goes_on_holding_is_named(pair, change, said):
+    name = said[0]  # of each variable it is said once
+    pair.home(f"{HELD}{name} = torch.zeros(3); seen = sums({name}); next(seen)")
+    pair.gpu(change)
+    pair.home("pass")
+    (sentence,) = kept(pair)
+    assert said in sentence
+    assert ", and seen still has the one from before." in sentence
+
+
+def test_what_a_generator_of_the_gpu_goes_on_holding_is_named(pair):
+    pair.gpu(HELD + "d = torch.zeros(3); seen = sums(d); next(seen)")
+    pair.home("d += 1; del d")
+    pair.gpu("now = next(seen)")
+    (sentence,) = kept(pair)
+    assert "d was deleted" in sentence
+
+
+def test_a_tensor_that_goes_on_elsewhere_in_the_notebook_is_not_named(pair):
+    """In another variable, in an attribute, in an error's frames, or as what a model trains."""
+    pair.home(
+        "import torch\nt = torch.zeros(3); net = torch.nn.Linear(2, 2); a, b = net.parameters()\nclass Box: pass\n"
+        "u, v = torch.zeros(2), [torch.zeros(2)]\nbox = Box(); inner = []\n"
+        "def fails(x): x.no_such_name\ntry: fails(v[0])\nexcept AttributeError as error: kept = error"
+    )
+    pair.gpu(
+        "t += 1; box.t = t; del t; inner.append(u); u += 1; del u; b.data += 1; del a, b; v = [1]"
+    )
+    pair.home("pass")
+    assert kept(pair) == []
+
+
+@pytest.mark.parametrize("first", ["home", "gpu"])
+def test_what_something_holds_comes_at_once_however_large_it_is(new_pair, first):
+    pair = new_pair(settings={"small_bytes": 1000})
+    pair.attach()
+    here, there = (pair.home, pair.gpu)[:: 1 if first == "home" else -1]
+    here(HELD + "t = torch.zeros(1000); seen = sums(t)")
+    there("t += 1")
+    here("now = next(seen)")
+    pair.home("now")
+    assert pair.ns["now"] == 1000.0

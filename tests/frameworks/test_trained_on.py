@@ -23,7 +23,7 @@ def pair(new_pair):
     """The model is large: it comes by need."""
     made = new_pair(settings={"small_bytes": 100_000})
     made.attach()
-    made.home(MAKE)
+    made.home(MAKE + "weights = list(model.parameters())")
     return made
 
 
