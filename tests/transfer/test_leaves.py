@@ -435,7 +435,7 @@ def test_a_frame_that_an_iterator_goes_through_is_named(eager):
     eager.gpu("n = len(df)")
     (note,) = eager.last.notes
     assert note.names == ("df",)
-    assert "a generator" in note.sentence
+    assert "and rows still has the one from before" in note.sentence
 
 
 STUCK = "there[1] = 20; held = iter(there[0])"
