@@ -411,7 +411,7 @@ class Side:
     def commit(self, staged: Staged) -> None:
         """Put what was loaded in place: all of it, or nothing where it raises."""
         with undisturbed(), collector_waits():
-            before = self._lasting_before(staged.parcel)
+            before = self._left_behind(staged.parcel)
             commit.apply(staged, self._roots, self._pins)
             go_on = {*staged.lasting.values()}
             for oid, (name, obj) in before.items():
@@ -420,8 +420,12 @@ class Side:
             del before
             self._after(staged)
 
-    def _lasting_before(self, parcel: Parcel) -> dict[str, tuple[str, Any]]:
-        """Return by id, with its variable, what both sides have for good in what is replaced."""
+    def _left_behind(self, parcel: Parcel) -> dict[str, tuple[str, Any]]:
+        """Return, with its variable, what something here may go on holding as it is now.
+
+        Of what is replaced, what both sides have for good; of what does not come yet, what cannot
+        be filled.
+        """
         values = self._roots.values()
         names = {name for each in parcel.components for name in each.names}
         if parcel.names is not None:
@@ -429,7 +433,10 @@ class Side:
             names |= parcel.away.keys()
         found = holders.lasting_in({name: values[name] for name in names & values.keys()})
         known = ((self._others.find(obj), name, obj) for name, obj in found)
-        return {oid: (name, obj) for oid, name, obj in known if oid is not None}
+        lasting = {oid: (name, obj) for oid, name, obj in known if oid is not None}
+        under = ((pin, self._held_under[pin], obj) for pin, obj in self._pins.items())
+        left = {pin: (name, obj) for pin, name, obj in under if name in parcel.away}
+        return lasting | {pin: each for pin, each in left.items() if is_kept(pin)}
 
     def _after(self, staged: Staged) -> None:
         parcel = staged.parcel

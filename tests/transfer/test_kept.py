@@ -2,6 +2,8 @@
 
 import pytest
 
+from tests.transfer.kinds import empty
+
 FRAME = ("import pandas as pd\nx = pd.DataFrame({'a': [1, 2]})", "x['b'] = x.a * 2")
 MODEL = (
     "import numpy as np\nfrom sklearn.linear_model import LinearRegression\nx = LinearRegression()",
@@ -130,3 +132,18 @@ def test_a_figure_that_only_its_own_canvas_holds_is_not_named(pair):
     pair.home(FRAME[0])
     pair.gpu(FRAME[1])
     assert kept(pair) == []
+
+
+@pytest.mark.parametrize("first", ["home", "gpu"])
+def test_what_something_holds_is_named_also_where_the_value_comes_by_need(lazy, first):
+    empty(lazy)
+    here, there = (lazy.home, lazy.gpu)[:: 1 if first == "home" else -1]
+    name = f"of_{first}"
+    here(
+        f"import pandas as pd\n{name} = pd.DataFrame({{'a': range(5)}})\n"
+        f"def sums(x):\n    while True: yield int(x.a.sum())\nrows = sums({name}); _ = next(rows)"
+    )
+    there(f"{name}.loc[1, 'a'] = 9")
+    here("_ = next(rows)")
+    notes = (*lazy.last.notes, *lazy.after.notes)
+    assert [note.names for note in notes if note.reason == "kept_old_object"] == [(name,)]
