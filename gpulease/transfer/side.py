@@ -423,8 +423,8 @@ class Side:
     def _left_behind(self, parcel: Parcel) -> dict[str, tuple[str, Any]]:
         """Return, with its variable, what something here may go on holding as it is now.
 
-        Of what is replaced, what both sides have for good; of what does not come yet, what cannot
-        be filled.
+        Of what is replaced or does not come yet: what both sides have for good, and what cannot be
+        filled.
         """
         values = self._roots.values()
         names = {name for each in parcel.components for name in each.names}
@@ -435,7 +435,7 @@ class Side:
         known = ((self._others.find(obj), name, obj) for name, obj in found)
         lasting = {oid: (name, obj) for oid, name, obj in known if oid is not None}
         under = ((pin, self._held_under[pin], obj) for pin, obj in self._pins.items())
-        left = {pin: (name, obj) for pin, name, obj in under if name in parcel.away}
+        left = {pin: (name, obj) for pin, name, obj in under if name in names}
         return lasting | {pin: each for pin, each in left.items() if is_kept(pin)}
 
     def _after(self, staged: Staged) -> None:
