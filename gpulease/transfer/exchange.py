@@ -134,7 +134,7 @@ class Exchange:
         last_error.follow(before, self.side.ns)
         self._missing.committed(before, self._cell)
         del before
-        held = self.side.replaced.still_held(self.side.ns, self._missing.aside)
+        held = self.side.still_held(self._missing.aside)
         self._at_once |= self._say_kept(held, Place.HOME, self.side.away())
         said = {"number": message.body["number"], "untaken": sorted(untaken)}
         wire = self.peer.wire
@@ -148,14 +148,14 @@ class Exchange:
     ) -> set[str]:
         """Note once of a variable that something keeps the object from before.
 
-        Return those that are ``away`` and can come: into that very object, so at once.
+        Return those whose value is to come at once: that may be what this object gets.
         """
-        at_once = {name for name in found if name in away and away[name].can_come}
+        at_once = {name for name, holder in found.items() if not holder}
         for name in sorted(found.keys() - at_once - self._kept):
-            bound = name in self.side.ns
+            bound = name in self.side.ns or name in away
             self._notes.append(holders.note(name, found[name], place, bound=bound))
         self._kept |= found.keys() - at_once
-        return at_once
+        return {name for name in at_once if name in away and away[name].can_come}
 
     def _said(self) -> tuple[Note, ...]:
         """Return what there is to say since the last call."""

@@ -13,7 +13,7 @@ import sys
 import types
 import weakref
 from collections import Counter
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -286,23 +286,26 @@ class Replaced:
     """Objects that commits have replaced although something held them, until they are looked at."""
 
     def __init__(self) -> None:
-        #: By pin, the variable that each was in, or "", and the object.
-        self._names: dict[str, str] = {}
+        #: By pin, the variable that each was in, or "", and whether its new content can still come.
+        self._names: dict[str, tuple[str, bool]] = {}
         self._objects: dict[str, Any] = {}
 
-    def add(self, pin: str, name: str, obj: Any) -> None:
+    def add(self, pin: str, name: str, obj: Any, *, comes: bool = False) -> None:
         """Note one."""
-        self._names[pin], self._objects[pin] = name, obj
+        self._names[pin], self._objects[pin] = (name, comes), obj
 
-    def still_held(self, ns: dict[str, Any], aside: Mapping[str, Any]) -> dict[str, str]:
+    def still_held(self, ns: dict[str, Any], ours: Sequence[dict[str, Any]],
+                   aside: Mapping[str, Any]) -> dict[str, str]:  # fmt: skip
         """Return once, by variable, what something still holds, and what that is in words.
 
-        IPython's last results do not count: they are what a cell showed then.  Nor does what we
-        keep ``aside``, nor a frame: that is an exception's.
+        The words are "" where its new content is to come first.  IPython's last results do not
+        count: they are what a cell showed then.  Nor do ``ours``, what we keep ``aside``, or a
+        frame: that is an exception's.
         """
         replaced, self._objects = self._objects, {}
         names, self._names = self._names, {}
         tables = [each for each in (ns.get("_oh"), *_of_ipython()) if is_a(each, dict)]
+        tables += ours
         held = _held_beside(replaced, ns, tables, aside)
         if not held:
             return {}
@@ -311,8 +314,12 @@ class Replaced:
         # Numbers alone: a list of what holds them would be one more that does.
         own = set(map(id, (replaced, ns, aside, *tables, *aside.values())))
         own.update(map(id, _within(aside.values(), _may_be_inner)))
-        said = {names[pin]: _holder(replaced[pin], ns, own) for pin in held if names[pin]}
-        return {name: holder for name, holder in said.items() if holder}
+        said: dict[str, str] = {}
+        for name, comes, obj in ((*names[pin], replaced[pin]) for pin in held):
+            holder = _holder(obj, ns, own) if name else ""
+            if holder and not (comes and said.get(name)):
+                said[name] = "" if comes else holder
+        return said
 
 
 def _held_beside(replaced: dict[str, Any], ns: dict[str, Any], tables: list[dict[Any, Any]],

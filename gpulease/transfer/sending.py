@@ -44,8 +44,9 @@ class Going:
     def takes(self, component: Component) -> bool:
         """Say whether a component travels, as far as the receiver has room for it."""
         size = component.nbytes
-        # No name says that a class or a module's part is away: these travel.
-        if not any(root[0] in "cm" for root in component.roots):
+        # No name says that a class or a module's part is away, nor what something held there is
+        # now that no name leads to it here: these travel.
+        if not any(root[0] in "cm" for root in component.roots) and component.names:
             is_asked = self.wanted is None or component.roots in self.wanted
             if not is_asked and size > self.small:
                 return False

@@ -59,7 +59,7 @@ class Side:
         self._pins: dict[str, Any] = {}
         #: By pin, the variable that its object was in; "" for none.
         self._held_under: dict[str, str] = {}
-        self.replaced = Replaced()
+        self._replaced = Replaced()
         self._counterparts: dict[str, Any] = {}
         self._away = {**(holds or {}), **self._away_as_sealed()}
         self._pin_prefix, self._pin_count = self.label + token, 0
@@ -416,15 +416,15 @@ class Side:
             go_on = {*staged.lasting.values()}
             for oid, (name, obj) in before.items():
                 if id(obj) not in go_on:
-                    self.replaced.add(oid, name, obj)
+                    self._replaced.add(oid, name, obj, comes=name in staged.parcel.away)
             del before
             self._after(staged)
 
     def _left_behind(self, parcel: Parcel) -> dict[str, tuple[str, Any]]:
         """Return, with its variable, what something here may go on holding as it is now.
 
-        Of what is replaced or does not come yet: what both sides have for good, and what cannot be
-        filled.
+        Of what is replaced, what both sides have for good; of what does not come yet, what cannot
+        be filled.
         """
         values = self._roots.values()
         names = {name for each in parcel.components for name in each.names}
@@ -435,7 +435,7 @@ class Side:
         known = ((self._others.find(obj), name, obj) for name, obj in found)
         lasting = {oid: (name, obj) for oid, name, obj in known if oid is not None}
         under = ((pin, self._held_under[pin], obj) for pin, obj in self._pins.items())
-        left = {pin: (name, obj) for pin, name, obj in under if name in names}
+        left = {pin: (name, obj) for pin, name, obj in under if name in parcel.away}
         return lasting | {pin: each for pin, each in left.items() if is_kept(pin)}
 
     def _after(self, staged: Staged) -> None:
@@ -455,7 +455,7 @@ class Side:
         self._counterparts.update(staged.counterparts)
         for pin in (pin for each in parcel.components for pin in each.kept):
             if pin in self._pins:
-                self.replaced.add(pin, self._held_under[pin], self._pins.pop(pin))
+                self._replaced.add(pin, self._held_under[pin], self._pins.pop(pin))
         arrived = {plain(frozenset(each.roots)): each.same_there for each in parcel.components}
         fresh = {root for each in parcel.components for root in each.roots}
         self._resting = {k: each for k, each in self._resting.items() if fresh.isdisjoint(k)}
@@ -474,6 +474,10 @@ class Side:
         same |= self._sealed.keys() & arrived.keys()
         self._base |= {key: parcel.digests[key] for key in same}
         self._agree(arrived.keys() - same)
+
+    def still_held(self, aside: Mapping[str, Any]) -> dict[str, str]:
+        """Return once, by variable, what something holds as it was before (see ``Replaced``)."""
+        return self._replaced.still_held(self.ns, [self._pins, self._counterparts], aside)
 
     def _keep_sealed(self, staged: Staged) -> None:
         parcel = staged.parcel

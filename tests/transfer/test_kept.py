@@ -147,3 +147,18 @@ def test_what_something_holds_is_named_also_where_the_value_comes_by_need(lazy, 
     here("_ = next(rows)")
     notes = (*lazy.last.notes, *lazy.after.notes)
     assert [note.names for note in notes if note.reason == "kept_old_object"] == [(name,)]
+
+
+@pytest.mark.parametrize(("name", "then"), [("gone", "del gone"), ("other", "other = 1")])
+def test_a_holder_is_named_also_where_the_variable_is_gone_or_another(lazy, name, then):
+    empty(lazy)
+    lazy.home(
+        f"import pandas as pd\n{name} = pd.DataFrame({{'a': range(5)}})\n"
+        f"def sums(x):\n    while True: yield int(x.a.sum())\nrows = sums({name})"
+    )
+    lazy.gpu(f"{name}.loc[1, 'a'] = 9; {then}")
+    lazy.home("_ = next(rows)")
+    notes = (*lazy.last.notes, *lazy.after.notes)
+    (said,) = [note.sentence for note in notes if note.reason == "kept_old_object"]
+    assert said.startswith(name)
+    assert ", and rows still has the one from before." in said
