@@ -286,13 +286,23 @@ class Replaced:
     """Objects that commits have replaced although something held them, until they are looked at."""
 
     def __init__(self) -> None:
-        #: By pin, the variable that each was in, or "", and whether its new content can still come.
-        self._names: dict[str, tuple[str, bool]] = {}
+        #: By pin, the variable that each was in, or "", and, where its new content can still come,
+        #: the ``id`` of what is filled with it.
+        self._names: dict[str, tuple[str, set[int] | None]] = {}
         self._objects: dict[str, Any] = {}
+        #: Those whose new content is asked for.
+        self._coming: dict[str, tuple[str, set[int], Any]] = {}
 
-    def add(self, pin: str, name: str, obj: Any, *, comes: bool = False) -> None:
+    def add(self, pin: str, name: str, obj: Any, comes: set[int] | None = None) -> None:
         """Note one."""
         self._names[pin], self._objects[pin] = (name, comes), obj
+
+    def arrived(self, names: Collection[str], filled: Collection[int]) -> None:
+        """Note of what was to come first, and came with these variables, what was not in it."""
+        for pin in [pin for pin, (name, *_) in self._coming.items() if name in names]:
+            name, comes, obj = self._coming.pop(pin)
+            if comes.isdisjoint(filled):
+                self.add(pin, name, obj)
 
     def still_held(self, ns: dict[str, Any], ours: Sequence[dict[str, Any]],
                    aside: Mapping[str, Any]) -> dict[str, str]:  # fmt: skip
@@ -315,10 +325,15 @@ class Replaced:
         own = set(map(id, (replaced, ns, aside, *tables, *aside.values())))
         own.update(map(id, _within(aside.values(), _may_be_inner)))
         said: dict[str, str] = {}
-        for name, comes, obj in ((*names[pin], replaced[pin]) for pin in held):
-            holder = _holder(obj, ns, own) if name else ""
-            if holder and not (comes and said.get(name)):
-                said[name] = "" if comes else holder
+        self._coming.clear()
+        for pin in held:
+            name, comes = names[pin]
+            holder = _holder(replaced[pin], ns, own) if name else ""
+            if holder and comes is not None:
+                self._coming[pin] = name, comes, replaced[pin]
+                said.setdefault(name, "")
+            elif holder:
+                said[name] = holder
         return said
 
 
@@ -380,19 +395,23 @@ def _within(objects: Iterable[Any], passes: Callable[[Any], bool] = _is_containe
     return found
 
 
-def lasting_in(values: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """Return with its variable each object of which both sides have one for good.
+def lasting_in(values: Mapping[str, Any]) -> list[tuple[str, Any, set[int]]]:
+    """Return of variables and their containers what has an object that both sides have for good.
 
-    It is the variable's very value, or in its containers.
+    That is the object itself, what cannot be filled around it, and an array over its memory.  With
+    each stand its variable and the ``id`` of such objects, none for an array.
     """
     if not ways.any_lasting():
         return []
-    return [
-        (name, obj)
-        for name, value in values.items()
-        for obj in (value, *_within([value]))
-        if ways.is_lasting(type(obj))
-    ]
+    found: list[tuple[str, Any, set[int]]] = []
+    for name, value in values.items():
+        inner = [value, *_within([value])]
+        lasting = {id(each): each for each in inner if ways.is_lasting(type(each))}
+        found += [(name, each, {key}) for key, each in lasting.items()]
+        around = [each for each in inner if type(each) in (tuple, frozenset)]
+        found += [(name, each, set(lasting)) for each in around if lasting]
+        found += [(name, each, set()) for each in inner if in_place.is_over_lasting(each)]
+    return found
 
 
 def _holder(obj: Any, ns: Mapping[str, Any], own: Container[int]) -> str:

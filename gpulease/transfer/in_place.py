@@ -78,13 +78,20 @@ def keeps(obj: Any) -> list[Any]:
         return list(obj.__closure__ or ())
     np = library("numpy")
     if np is not None and is_a(obj, np.ndarray) and obj.base is not None:
-        if ways.is_lasting(type(memory.base_of(obj))):
+        if is_over_lasting(obj):
             return []
         root, exporter = memory.Memory().owner(obj)
         return [root] if exporter is None else [exporter]
     if kind in _ITERATORS:
         return list(obj.__reduce__()[1])
     return []
+
+
+def is_over_lasting(obj: Any) -> bool:
+    """Say whether an object is an array over the memory of what each side has for good."""
+    np = library("numpy")
+    is_view = np is not None and is_a(obj, np.ndarray) and obj.base is not None
+    return is_view and ways.is_lasting(type(memory.base_of(obj)))
 
 
 def content_of(obj: Any) -> Any:
@@ -114,6 +121,8 @@ def _cell_content(obj: types.CellType) -> tuple[Any, ...]:
 def _array_content(np: Any, obj: Any) -> Any:
     space = getattr(obj, "__dict__", None)
     flags = obj.flags.writeable
+    if is_over_lasting(obj):  # whose bytes go into the memory of the other side with this
+        return memory.base_of(obj), obj.dtype, obj.shape, obj.strides, flags, space
     if obj.base is not None and not _has_all_of(np, obj.base, obj):
         return "view", obj.dtype, obj.shape, obj.strides, flags, space
     if pieces.is_large(obj):
@@ -198,7 +207,7 @@ def _fill_array(np: Any, obj: Any, content: Any) -> bool:
         return False
     if isinstance(raw, np.ndarray) and raw is not obj:
         return False  # it came as another one
-    if isinstance(raw, str | pieces.Bytes | np.ndarray):
+    if isinstance(raw, str | pieces.Bytes | np.ndarray) or ways.is_lasting(type(raw)):
         pass  # its bytes are another's, or were written while it was loaded
     elif dtype.hasobject:
         flat = obj.view(np.ndarray).ravel(order="K")

@@ -413,30 +413,32 @@ class Side:
         with undisturbed(), collector_waits():
             before = self._left_behind(staged.parcel)
             commit.apply(staged, self._roots, self._pins)
-            go_on = {*staged.lasting.values()}
-            for oid, (name, obj) in before.items():
-                if id(obj) not in go_on:
-                    self._replaced.add(oid, name, obj, comes=name in staged.parcel.away)
+            go_on, away = {*staged.lasting.values()}, staged.parcel.away
+            self._replaced.arrived([root[2:] for root in staged.values], go_on)
+            for number, (name, obj, ids) in enumerate(before):
+                if go_on.isdisjoint(ids):
+                    self._replaced.add(f".{number}", name, obj, ids if name in away else None)
             del before
             self._after(staged)
 
-    def _left_behind(self, parcel: Parcel) -> dict[str, tuple[str, Any]]:
-        """Return, with its variable, what something here may go on holding as it is now.
+    def _left_behind(self, parcel: Parcel) -> list[tuple[str, Any, set[int]]]:
+        """Return what something here may go on holding as it is now (see ``lasting_in``).
 
         Of what is replaced, what both sides have for good; of what does not come yet, what cannot
         be filled.
         """
         values = self._roots.values()
-        names = {name for each in parcel.components for name in each.names}
+        fresh = {name for each in parcel.components for name in each.names}
+        gone = set(parcel.away)
         if parcel.names is not None:
-            names |= values.keys() - {*parcel.names, *parcel.yours}
-            names |= parcel.away.keys()
-        found = holders.lasting_in({name: values[name] for name in names & values.keys()})
-        known = ((self._others.find(obj), name, obj) for name, obj in found)
-        lasting = {oid: (name, obj) for oid, name, obj in known if oid is not None}
-        under = ((pin, self._held_under[pin], obj) for pin, obj in self._pins.items())
-        left = {pin: (name, obj) for pin, name, obj in under if name in parcel.away}
-        return lasting | {pin: each for pin, each in left.items() if is_kept(pin)}
+            gone |= values.keys() - {*parcel.names, *parcel.yours}
+        names = (fresh | gone) & values.keys()
+        lasting = holders.lasting_in({name: values[name] for name in names})
+        pins = [(self._held_under[pin], obj) for pin, obj in self._pins.items() if is_kept(pin)]
+        return [
+            *(each for each in lasting if each[2] or each[0] in gone),
+            *((name, obj, set[int]()) for name, obj in pins if name in parcel.away),
+        ]
 
     def _after(self, staged: Staged) -> None:
         parcel = staged.parcel

@@ -367,3 +367,29 @@ def test_what_something_holds_comes_at_once_however_large_it_is(new_pair, first)
     here("now = next(seen)")
     pair.home("now")
     assert pair.ns["now"] == 1000.0
+
+
+@pytest.mark.parametrize("first", ["home", "gpu"])
+def test_an_array_of_a_tensor_that_something_holds_is_written(pair, first):
+    here, there = (pair.home, pair.gpu)[:: 1 if first == "home" else -1]
+    here(HELD + "a = torch.zeros(3).numpy(); seen = sums(a); next(seen)")
+    there("a += 1")
+    here("now = (next(seen), a.tolist())")
+    pair.home("now")
+    assert pair.ns["now"] == (3.0, [1.0] * 3)
+
+
+@pytest.mark.parametrize("value", ["torch.zeros(1000)", "(torch.zeros(1000), 1)"])
+def test_by_need_a_generator_sees_what_was_changed_or_its_variable_is_named(new_pair, value):
+    pair = new_pair(settings={"small_bytes": 1000})
+    pair.attach()
+    pair.home(
+        f"import torch\ndef sums(x):\n    while True: yield float(x[0].sum())\n"
+        f"e = {value}; seen = sums(e); f = {value}; more = sums(f)"
+    )
+    pair.gpu("e[0].add_(1); f[0].add_(1); f = torch.ones(2000)")
+    pair.home("now = next(seen)")
+    assert pair.ns["now"] == (1.0 if value[0] == "t" else 1000.0)
+    (sentence,) = kept(pair)
+    assert sentence.startswith("f is another object in your notebook")
+    assert ", and more still has the one from before." in sentence
