@@ -144,18 +144,20 @@ class Exchange:
         return tuple(name for each in parcel.components for name in each.names)
 
     def _say_kept(
-        self, found: Mapping[str, str], place: Place, away: Mapping[str, Absent]
+        self, found: Mapping[str, tuple[str, bool]], place: Place, away: Mapping[str, Absent]
     ) -> set[str]:
         """Note once of a variable that something keeps the object from before.
 
         Return those whose value is to come at once: that may be what this object gets.
         """
-        at_once = {name for name, holder in found.items() if not holder}
+        can_come = {name for name, each in away.items() if each.can_come}
+        at_once = {name for name, (_, comes) in found.items() if comes} & can_come
         for name in sorted(found.keys() - at_once - self._kept):
-            bound = name in self.side.ns or name in away
-            self._notes.append(holders.note(name, found[name], place, bound=bound))
+            bound, newer = name in self.side.ns or name in away, name in away.keys() - can_come
+            held = holders.note(name, found[name][0], place, bound=bound, newer=newer)
+            self._notes.append(held)
         self._kept |= found.keys() - at_once
-        return {name for name in at_once if name in away and away[name].can_come}
+        return at_once
 
     def _said(self) -> tuple[Note, ...]:
         """Return what there is to say since the last call."""

@@ -301,17 +301,18 @@ class Replaced:
         """Note of what was to come first, and came with these variables, what was not in it."""
         for pin in [pin for pin, (name, *_) in self._coming.items() if name in names]:
             name, comes, obj = self._coming.pop(pin)
-            if comes.isdisjoint(filled):
+            if comes and comes.isdisjoint(filled):
                 self.add(pin, name, obj)
 
     def still_held(self, ns: dict[str, Any], ours: Sequence[dict[str, Any]],
-                   aside: Mapping[str, Any]) -> dict[str, str]:  # fmt: skip
-        """Return once, by variable, what something still holds, and what that is in words.
+                   aside: Mapping[str, Any]) -> dict[str, tuple[str, bool]]:  # fmt: skip
+        """Return once, by variable, what something still holds: in words, what does.
 
-        The words are "" where its new content is to come first.  IPython's last results do not
+        With it stands whether the new content can still come.  IPython's last results do not
         count: they are what a cell showed then.  Nor do ``ours``, what we keep ``aside``, or a
         frame: that is an exception's.
         """
+        self._coming.clear()
         replaced, self._objects = self._objects, {}
         names, self._names = self._names, {}
         tables = [each for each in (ns.get("_oh"), *_of_ipython()) if is_a(each, dict)]
@@ -324,16 +325,15 @@ class Replaced:
         # Numbers alone: a list of what holds them would be one more that does.
         own = set(map(id, (replaced, ns, aside, *tables, *aside.values())))
         own.update(map(id, _within(aside.values(), _may_be_inner)))
-        said: dict[str, str] = {}
-        self._coming.clear()
-        for pin in held:
+        words = {pin: _holder(replaced[pin], ns, own) for pin in held if names[pin][0]}
+        said: dict[str, tuple[str, bool]] = {}
+        for pin in (pin for pin, holder in words.items() if holder):
             name, comes = names[pin]
-            holder = _holder(replaced[pin], ns, own) if name else ""
-            if holder and comes is not None:
+            if comes is None:
+                said[name] = words[pin], False
+            else:
                 self._coming[pin] = name, comes, replaced[pin]
-                said.setdefault(name, "")
-            elif holder:
-                said[name] = holder
+                said.setdefault(name, (words[pin], True))
         return said
 
 
@@ -424,9 +424,9 @@ def _holder(obj: Any, ns: Mapping[str, Any], own: Container[int]) -> str:
     others = [each for each in referrers if not is_a(each, types.FrameType)]
     if not others:
         return "" if referrers or ways.is_lasting(type(obj)) else f"something {_NO_VARIABLE}"
-    found = others[0]
-    names = [name for name, value in ns.items() if value is found and type(found) is not dict]
-    return min(names, default=_in_words(found))
+    holding = {id(each) for each in others if type(each) is not dict}
+    names = [name for name, value in ns.items() if id(value) in holding]
+    return min(names, default=_in_words(others[0]))
 
 
 _NO_VARIABLE = "that is in none of your variables"
@@ -450,14 +450,20 @@ def _called(obj: Any) -> str:
     return f"{'an' if kind[:1].lower() in 'aeiou' else 'a'} {kind}"
 
 
-def note(name: str, holder: str, place: Place, *, bound: bool) -> Note:
+def note(name: str, holder: str, place: Place, *, bound: bool, newer: bool) -> Note:
     """Say which object was replaced on a side, and what still holds the old one.
 
-    ``bound``: whether the variable is there still.
+    ``bound``: whether the variable is there still; ``newer``: its value cannot come there.
     """
-    here = "in your notebook" if place is Place.HOME else "on the GPU"
-    other = "a GPU cell" if place is Place.HOME else "a cell of your notebook"
-    what = f"is another object {here} since {other} changed it" if bound else "was deleted"
-    step = f"Give it {name} again where it matters." if bound else "What changed is not in it."
+    here, there = "in your notebook", "on the GPU"
+    other = "a GPU cell"
+    if place is Place.GPU:
+        here, there, other = there, here, "a cell of your notebook"
+    what, step = "was deleted", "What changed is not in it."
+    if newer:
+        what = f"is newer {there} and cannot come"
+    elif bound:
+        what = f"is another object {here} since {other} changed it"
+        step = f"Give it {name} again where it matters."
     sentence = f"{name} {what}, and {holder} still has the one from before. {step}"
     return Note("kept_old_object", sentence, (name,))

@@ -424,8 +424,7 @@ class Side:
     def _left_behind(self, parcel: Parcel) -> list[tuple[str, Any, set[int]]]:
         """Return what something here may go on holding as it is now (see ``lasting_in``).
 
-        Of what is replaced, what both sides have for good; of what does not come yet, what cannot
-        be filled.
+        Of what is replaced, what both sides have for good; of what does not come, all.
         """
         values = self._roots.values()
         fresh = {name for each in parcel.components for name in each.names}
@@ -434,11 +433,17 @@ class Side:
             gone |= values.keys() - {*parcel.names, *parcel.yours}
         names = (fresh | gone) & values.keys()
         lasting = holders.lasting_in({name: values[name] for name in names})
-        pins = [(self._held_under[pin], obj) for pin, obj in self._pins.items() if is_kept(pin)]
+        pins = [(self._held_under[pin], obj) for pin, obj in self._pins.items()]
         return [
             *(each for each in lasting if each[2] or each[0] in gone),
             *((name, obj, set[int]()) for name, obj in pins if name in parcel.away),
         ]
+
+    def not_filled(self, roots: Collection[str]) -> None:
+        """Note what something here goes on holding as it is now, of roots that cannot come."""
+        for pin, obj in self._pins.items():
+            if f"p:{pin}" in roots:
+                self._replaced.add(pin, self._held_under[pin], obj)
 
     def _after(self, staged: Staged) -> None:
         parcel = staged.parcel
@@ -477,7 +482,7 @@ class Side:
         self._base |= {key: parcel.digests[key] for key in same}
         self._agree(arrived.keys() - same)
 
-    def still_held(self, aside: Mapping[str, Any]) -> dict[str, str]:
+    def still_held(self, aside: Mapping[str, Any]) -> dict[str, tuple[str, bool]]:
         """Return once, by variable, what something holds as it was before (see ``Replaced``)."""
         return self._replaced.still_held(self.ns, [self._pins, self._counterparts], aside)
 

@@ -162,3 +162,24 @@ def test_a_holder_is_named_also_where_the_variable_is_gone_or_another(lazy, name
     (said,) = [note.sentence for note in notes if note.reason == "kept_old_object"]
     assert said.startswith(name)
     assert ", and rows still has the one from before." in said
+
+
+@pytest.mark.parametrize(
+    ("name", "then", "said"),
+    [
+        ("left", "pass", "left is newer on the GPU and cannot come, and rows still has"),
+        ("gone2", "del gone2", "gone2 was deleted, and rows still has"),
+        ("other2", "other2 = 1", "other2 is another object in your notebook since a GPU cell"),
+    ],
+)
+def test_what_cannot_be_filled_with_its_new_shape_is_named_to_its_holder(lazy, name, then, said):
+    empty(lazy)
+    lazy.home(
+        f"import numpy as np\n{name} = np.zeros(4)\ndef shapes(x):\n    while True: yield x.shape\n"
+        f"rows = shapes({name})"
+    )
+    lazy.gpu(f"{name}.shape = (2, 2); {then}")
+    lazy.home("now = next(rows)")
+    notes = (*lazy.last.notes, *lazy.after.notes)
+    (sentence,) = [note.sentence for note in notes if note.reason == "kept_old_object"]
+    assert sentence.startswith(said)
