@@ -13,7 +13,7 @@ from gpulease.sides import last_error
 from gpulease.sides.state.process_state import ProcessState
 from gpulease.wire.message import Message
 
-from . import holders, shipping
+from . import commit, shipping
 from .api import Absent, Note, Place, Progress, StageError
 from .missing import Large, Missing
 from .peer import Peer
@@ -154,7 +154,7 @@ class Exchange:
         at_once = {name for name, (_, comes) in found.items() if comes} & can_come
         for name in sorted(found.keys() - at_once - self._kept):
             bound, newer = name in self.side.ns or name in away, name in away.keys() - can_come
-            held = holders.note(name, found[name][0], place, bound=bound, newer=newer)
+            held = commit.note(name, found[name][0], place, bound=bound, newer=newer)
             self._notes.append(held)
         self._kept |= found.keys() - at_once
         return at_once

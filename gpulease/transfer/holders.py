@@ -9,21 +9,16 @@ from __future__ import annotations
 import gc
 import itertools
 import operator
-import sys
 import types
-import weakref
 from collections import Counter
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Container, Iterator, Mapping
 from typing import Any
 
 from gpulease.sides.libraries import library
-from gpulease.sides.looks import is_a, name_of_type
 
 from . import anatomy, in_place, ways
-from .api import Note, Place
 from .survey import Component
-from .tables import counted, references
+from .tables import counted, may_be_inner, references
 
 #: Objects that hold others and are no identity of their own: who holds one, holds what is in it.
 _PASSING = (
@@ -189,7 +184,7 @@ def _add_unseen(counts: Counter[int], referents: list[Any], members: dict[int, A
     while referents:
         found = dict(zip(map(id, referents), referents, strict=True))
         fresh = found.keys() - members.keys() - inner.keys()
-        unseen = {key: found[key] for key in fresh if _may_be_inner(found[key])}
+        unseen = {key: found[key] for key in fresh if may_be_inner(found[key])}
         found.clear()
         # Besides those that hold it, ``kept`` has each as often as they do.
         outer = references(unseen)
@@ -203,12 +198,6 @@ def _add_unseen(counts: Counter[int], referents: list[Any], members: dict[int, A
         kept.append(referents)
         shown.update(map(id, referents))
         counts.update(map(id, referents))
-
-
-def _may_be_inner(obj: Any) -> bool:
-    if type(obj) is dict:  # not a module's, which functions hold: nor that of ``builtins``
-        return "__builtins__" not in obj and "__spec__" not in obj
-    return gc.is_tracked(obj) and not isinstance(obj, type | types.ModuleType)
 
 
 def _subtract_shared_values(counts: Counter[int], objects: list[Any]) -> None:
@@ -251,7 +240,6 @@ def _under(base: Any) -> list[Any]:
 #: The end of a pin whose object cannot be given another content: of a variable's very value, and
 #: of what is within one.
 _MARKS = ("k", "i")
-_CONTAINERS = (tuple, list, dict, set, frozenset)
 
 
 def name_and_mark(component: Component, obj: Any, ns: Mapping[str, Any]) -> tuple[str, str]:
@@ -280,190 +268,3 @@ def _was_sent(component: Component, base: Collection[bytes]) -> bool:
     if len(pins) < len(component.roots):
         return False
     return component.digest in base or all(pin.endswith(_MARKS[1]) for pin in pins)
-
-
-class Replaced:
-    """Objects that commits have replaced although something held them, until they are looked at."""
-
-    def __init__(self) -> None:
-        #: By pin, the variable that each was in, or "", and, where its new content can still come,
-        #: the ``id`` of what is filled with it.
-        self._names: dict[str, tuple[str, set[int] | None]] = {}
-        self._objects: dict[str, Any] = {}
-        #: Those whose new content is asked for.
-        self._coming: dict[str, tuple[str, set[int], Any]] = {}
-
-    def add(self, pin: str, name: str, obj: Any, comes: set[int] | None = None) -> None:
-        """Note one."""
-        self._names[pin], self._objects[pin] = (name, comes), obj
-
-    def arrived(self, names: Collection[str], filled: Collection[int]) -> None:
-        """Note of what was to come first, and came with these variables, what was not in it."""
-        for pin in [pin for pin, (name, *_) in self._coming.items() if name in names]:
-            name, comes, obj = self._coming.pop(pin)
-            if comes and comes.isdisjoint(filled):
-                self.add(pin, name, obj)
-
-    def still_held(self, ns: dict[str, Any], ours: Sequence[dict[str, Any]],
-                   aside: Mapping[str, Any]) -> dict[str, tuple[str, bool]]:  # fmt: skip
-        """Return once, by variable, what something still holds: in words, what does.
-
-        With it stands whether the new content can still come.  IPython's last results do not
-        count: they are what a cell showed then.  Nor do ``ours``, what we keep ``aside``, or a
-        frame: that is an exception's.
-        """
-        self._coming.clear()
-        replaced, self._objects = self._objects, {}
-        names, self._names = self._names, {}
-        tables = [each for each in (ns.get("_oh"), *_of_ipython()) if is_a(each, dict)]
-        tables += ours
-        held = _held_beside(replaced, ns, tables, aside)
-        if not held:
-            return {}
-        _leave_out_dead(replaced)
-        held = _held_beside(replaced, ns, tables, aside)
-        # Numbers alone: a list of what holds them would be one more that does.
-        own = set(map(id, (replaced, ns, aside, *tables, *aside.values())))
-        own.update(map(id, _within(aside.values(), _may_be_inner)))
-        words = {pin: _holder(replaced[pin], ns, own) for pin in held if names[pin][0]}
-        said: dict[str, tuple[str, bool]] = {}
-        for pin in (pin for pin, holder in words.items() if holder):
-            name, comes = names[pin]
-            if comes is None:
-                said[name] = words[pin], False
-            else:
-                self._coming[pin] = name, comes, replaced[pin]
-                said.setdefault(name, (words[pin], True))
-        return said
-
-
-def _held_beside(replaced: dict[str, Any], ns: dict[str, Any], tables: list[dict[Any, Any]],
-                 aside: Mapping[str, Any]) -> list[str]:  # fmt: skip
-    """Return the pins of what is held by more than the namespace, IPython's tables and itself."""
-    if not any(count > 0 for count in references(replaced).values()):
-        return []
-    results = [each for table in tables for each in dict.values(table)]
-    known = Counter(map(id, (*ns.values(), *results)))
-    known.update(map(id, _within(results)))
-    known.update(map(id, (*aside.values(), *_within(aside.values(), _may_be_inner))))
-    inner = gc.get_referents(*replaced.values())
-    inner += gc.get_referents(*(each for each in inner if type(each) in (dict, list, tuple)))
-    known.update(map(id, inner))
-    del inner, results
-    counts = references(replaced).items()
-    return [pin for pin, count in counts if count > known[id(replaced[pin])]]
-
-
-def _leave_out_dead(objects: dict[str, Any]) -> None:
-    """Take out what only a circle holds that nobody has, as a figure's canvas holds the figure."""
-    alive = {}
-    for pin in list(objects):
-        with suppress(TypeError):  # lists and dictionaries know no weak references
-            alive[pin] = weakref.ref(objects[pin])
-            del objects[pin]
-    gc.collect()
-    objects |= {pin: obj for pin, ref in alive.items() if (obj := ref()) is not None}
-
-
-def _of_ipython() -> list[Any]:
-    """Return the tables in which IPython keeps last results besides the notebook's own."""
-    ask = getattr(sys.modules.get("IPython"), "get_ipython", None)
-    shell = ask() if ask is not None else None
-    if shell is None:
-        return []
-    hook, last = shell.displayhook, shell.last_execution_result
-    ended = [vars(each) for each in {id(e): e for e in (last, hook.exec_result) if e}.values()]
-    return [shell.user_ns_hidden, vars(hook), *ended]
-
-
-def _is_container(obj: Any) -> bool:
-    return type(obj) in _CONTAINERS
-
-
-def _within(objects: Iterable[Any], passes: Callable[[Any], bool] = _is_container) -> list[Any]:
-    """Return what containers among these hold, and those in them, once for each reference."""
-    found: list[Any] = []
-    seen: set[int] = set()
-    waiting = list(filter(passes, objects))
-    while waiting:
-        obj = waiting.pop()
-        if id(obj) not in seen:
-            seen.add(id(obj))
-            inner = gc.get_referents(obj)
-            found += inner
-            waiting += filter(passes, inner)
-    return found
-
-
-def lasting_in(values: Mapping[str, Any]) -> list[tuple[str, Any, set[int]]]:
-    """Return of variables and their containers what has an object that both sides have for good.
-
-    That is the object itself, what cannot be filled around it, and an array over its memory.  With
-    each stand its variable and the ``id`` of such objects, none for an array.
-    """
-    if not ways.any_lasting():
-        return []
-    found: list[tuple[str, Any, set[int]]] = []
-    for name, value in values.items():
-        inner = [value, *_within([value])]
-        lasting = {id(each): each for each in inner if ways.is_lasting(type(each))}
-        found += [(name, each, {key}) for key, each in lasting.items()]
-        around = [each for each in inner if type(each) in (tuple, frozenset)]
-        found += [(name, each, set(lasting)) for each in around if lasting]
-        found += [(name, each, set()) for each in inner if in_place.is_over_lasting(each)]
-    return found
-
-
-def _holder(obj: Any, ns: Mapping[str, Any], own: Container[int]) -> str:
-    """Say in words what refers to an object besides our ``own``, by ``id``.
-
-    Return "" where only frames do, which are an exception's, or of what each side has for good
-    only compiled code: a graph holds tensors so.
-    """
-    referrers = [each for each in gc.get_referrers(obj) if id(each) not in own]
-    others = [each for each in referrers if not is_a(each, types.FrameType)]
-    if not others:
-        return "" if referrers or ways.is_lasting(type(obj)) else f"something {_NO_VARIABLE}"
-    holding = {id(each) for each in others if type(each) is not dict}
-    names = [name for name, value in ns.items() if id(value) in holding]
-    return min(names, default=_in_words(others[0]))
-
-
-_NO_VARIABLE = "that is in none of your variables"
-
-
-def _in_words(found: Any) -> str:
-    if is_a(found, types.CellType | types.FunctionType | types.MethodType):
-        return f"a function {_NO_VARIABLE}"
-    if type(found) is not dict:
-        return f"{_called(found)} {_NO_VARIABLE}"
-    module = sys.modules.get(str(found.get("__name__", "")))
-    if module is not None and vars(module) is found:
-        return f"the module {module.__name__}"
-    owners = gc.get_referrers(found)
-    owner = next((each for each in owners if type(each).__dictoffset__), found)
-    return f"{_called(owner)} {_NO_VARIABLE}"
-
-
-def _called(obj: Any) -> str:
-    kind = name_of_type(type(obj))
-    return f"{'an' if kind[:1].lower() in 'aeiou' else 'a'} {kind}"
-
-
-def note(name: str, holder: str, place: Place, *, bound: bool, newer: bool) -> Note:
-    """Say which object was replaced on a side, and what still holds the old one.
-
-    ``bound``: whether the variable is there still; ``newer``: its value cannot come there.
-    """
-    here, there = "in your notebook", "on the GPU"
-    other = "a GPU cell"
-    if place is Place.GPU:
-        here, there, other = there, here, "a cell of your notebook"
-    what, step = "was deleted", "What changed is not in it."
-    if newer:
-        what = f"is newer {there} and cannot come"
-    elif bound:
-        what = f"is another object {here} since {other} changed it"
-        step = f"Give it {name} again where it matters."
-    sentence = f"{name} {what}, and {holder} still has the one from before. {step}"
-    return Note("kept_old_object", sentence, (name,))

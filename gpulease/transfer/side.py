@@ -14,7 +14,7 @@ from gpulease.sides.undisturbed import undisturbed
 
 from . import commit, holders, leaves, loader, own, pieces, pyplot, sending, state, stayed
 from .api import Absent, PackedComponent, Parcel, Receiver, Sealed
-from .holders import Replaced, is_kept, name_and_mark, unsent
+from .holders import is_kept, name_and_mark, unsent
 from .loader import Staged
 from .pickler import Met
 from .roots import Hidden, Roots, is_of, meant, plain
@@ -59,7 +59,7 @@ class Side:
         self._pins: dict[str, Any] = {}
         #: By pin, the variable that its object was in; "" for none.
         self._held_under: dict[str, str] = {}
-        self._replaced = Replaced()
+        self._replaced = commit.Replaced()
         self._counterparts: dict[str, Any] = {}
         self._away = {**(holds or {}), **self._away_as_sealed()}
         self._pin_prefix, self._pin_count = self.label + token, 0
@@ -432,7 +432,7 @@ class Side:
         if parcel.names is not None:
             gone |= values.keys() - {*parcel.names, *parcel.yours}
         names = (fresh | gone) & values.keys()
-        lasting = holders.lasting_in({name: values[name] for name in names})
+        lasting = commit.lasting_in({name: values[name] for name in names})
         pins = [(self._held_under[pin], obj) for pin, obj in self._pins.items()]
         return [
             *(each for each in lasting if each[2] or each[0] in gone),

@@ -6,10 +6,12 @@ by such ids in every pickle.  Equal ids mean the counterparts of one object.
 
 from __future__ import annotations
 
+import gc
 import itertools
 import operator
 import secrets
 import sys
+import types
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
@@ -100,3 +102,10 @@ def counted(objects: list[Any]) -> list[int]:
 _OWN = _OWN_OF_LIST = 0
 _OWN = references({0: object()})[0]
 _OWN_OF_LIST = counted([object()])[0]
+
+
+def may_be_inner(obj: Any) -> bool:
+    """Say whether an object may be part of another one alone: no class or module, nor their own."""
+    if type(obj) is dict:  # not a module's, which functions hold: nor that of ``builtins``
+        return "__builtins__" not in obj and "__spec__" not in obj
+    return gc.is_tracked(obj) and not isinstance(obj, type | types.ModuleType)
