@@ -211,7 +211,7 @@ class AwaySide:
             self.state.apply(state)
         follow(before, self.side.ns)
         del before
-        held = self.side.still_held({})
+        held = self.side.replaced.still_held({})
         away = {name: astuple(each) for name, each in self.side.away().items()}
         return {"away": away, "untaken": sorted(untaken), "kept": held}, []
 

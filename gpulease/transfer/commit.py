@@ -74,7 +74,8 @@ def _bind(staged: Staged, roots: Roots) -> None:
 class Replaced:
     """Objects that commits have replaced although something held them, until they are looked at."""
 
-    def __init__(self) -> None:
+    def __init__(self, ns: dict[str, Any], ours: Callable[[], Sequence[dict[str, Any]]]) -> None:
+        self._ns, self._ours = ns, ours
         #: By pin, the variable that each was in, or "", and, where its new content can still come,
         #: the ``id`` of what is filled with it.
         self._names: dict[str, tuple[str, set[int] | None]] = {}
@@ -93,19 +94,19 @@ class Replaced:
             if comes and comes.isdisjoint(filled):
                 self.add(pin, name, obj)
 
-    def still_held(self, ns: dict[str, Any], ours: Sequence[dict[str, Any]],
-                   aside: Mapping[str, Any]) -> dict[str, tuple[str, bool]]:  # fmt: skip
+    def still_held(self, aside: Mapping[str, Any]) -> dict[str, tuple[str, bool]]:
         """Return once, by variable, what something still holds: in words, what does.
 
         With it stands whether the new content can still come.  IPython's last results do not
-        count: they are what a cell showed then.  Nor do ``ours``, what we keep ``aside``, or a
-        frame: that is an exception's.
+        count: they are what a cell showed then.  Nor do our own tables, what we keep ``aside``, or
+        a frame: that is an exception's.
         """
         self._coming.clear()
         replaced, self._objects = self._objects, {}
         names, self._names = self._names, {}
+        ns = self._ns
         tables = [each for each in (ns.get("_oh"), *_of_ipython()) if is_a(each, dict)]
-        tables += ours
+        tables += self._ours()
         held = _held_beside(replaced, ns, tables, aside)
         if not held:
             return {}

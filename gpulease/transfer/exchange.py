@@ -134,7 +134,7 @@ class Exchange:
         last_error.follow(before, self.side.ns)
         self._missing.committed(before, self._cell)
         del before
-        held = self.side.still_held(self._missing.aside)
+        held = self.side.replaced.still_held(self._missing.aside)
         self._at_once |= self._say_kept(held, Place.HOME, self.side.away())
         said = {"number": message.body["number"], "untaken": sorted(untaken)}
         wire = self.peer.wire

@@ -39,7 +39,6 @@ def take(side: Side, parcel: Parcel) -> set[str]:
             left = leave_out(parcel, error.roots, str(error) or _NOT_LOADED)
             if not left:
                 raise
-            side.not_filled(left)
             untaken |= left
         else:
             return untaken

@@ -13,7 +13,7 @@ from gpulease.sides.looks import name_of_type
 from gpulease.sides.undisturbed import undisturbed
 
 from . import commit, holders, leaves, loader, own, pieces, pyplot, sending, state, stayed
-from .api import Absent, PackedComponent, Parcel, Receiver, Sealed
+from .api import Absent, PackedComponent, Parcel, Receiver, Sealed, StageError
 from .holders import is_kept, name_and_mark, unsent
 from .loader import Staged
 from .pickler import Met
@@ -59,7 +59,7 @@ class Side:
         self._pins: dict[str, Any] = {}
         #: By pin, the variable that its object was in; "" for none.
         self._held_under: dict[str, str] = {}
-        self._replaced = commit.Replaced()
+        self.replaced = commit.Replaced(self.ns, lambda: [self._pins, self._counterparts])
         self._counterparts: dict[str, Any] = {}
         self._away = {**(holds or {}), **self._away_as_sealed()}
         self._pin_prefix, self._pin_count = self.label + token, 0
@@ -412,12 +412,17 @@ class Side:
         """Put what was loaded in place: all of it, or nothing where it raises."""
         with undisturbed(), collector_waits():
             before = self._left_behind(staged.parcel)
-            commit.apply(staged, self._roots, self._pins)
+            try:
+                commit.apply(staged, self._roots, self._pins)
+            except StageError as error:
+                for pin in [pin for pin in self._pins if f"p:{pin}" in error.roots]:
+                    self.replaced.add(pin, self._held_under[pin], self._pins[pin])
+                raise
             go_on, away = {*staged.lasting.values()}, staged.parcel.away
-            self._replaced.arrived([root[2:] for root in staged.values], go_on)
+            self.replaced.arrived([root[2:] for root in staged.values], go_on)
             for number, (name, obj, ids) in enumerate(before):
                 if go_on.isdisjoint(ids):
-                    self._replaced.add(f".{number}", name, obj, ids if name in away else None)
+                    self.replaced.add(f".{number}", name, obj, ids if name in away else None)
             del before
             self._after(staged)
 
@@ -439,12 +444,6 @@ class Side:
             *((name, obj, set[int]()) for name, obj in pins if name in parcel.away),
         ]
 
-    def not_filled(self, roots: Collection[str]) -> None:
-        """Note what something here goes on holding as it is now, of roots that cannot come."""
-        for pin, obj in self._pins.items():
-            if f"p:{pin}" in roots:
-                self._replaced.add(pin, self._held_under[pin], obj)
-
     def _after(self, staged: Staged) -> None:
         parcel = staged.parcel
         self._agree_on_memory(parcel)
@@ -462,7 +461,7 @@ class Side:
         self._counterparts.update(staged.counterparts)
         for pin in (pin for each in parcel.components for pin in each.kept):
             if pin in self._pins:
-                self._replaced.add(pin, self._held_under[pin], self._pins.pop(pin))
+                self.replaced.add(pin, self._held_under[pin], self._pins.pop(pin))
         arrived = {plain(frozenset(each.roots)): each.same_there for each in parcel.components}
         fresh = {root for each in parcel.components for root in each.roots}
         self._resting = {k: each for k, each in self._resting.items() if fresh.isdisjoint(k)}
@@ -481,10 +480,6 @@ class Side:
         same |= self._sealed.keys() & arrived.keys()
         self._base |= {key: parcel.digests[key] for key in same}
         self._agree(arrived.keys() - same)
-
-    def still_held(self, aside: Mapping[str, Any]) -> dict[str, tuple[str, bool]]:
-        """Return once, by variable, what something holds as it was before (see ``Replaced``)."""
-        return self._replaced.still_held(self.ns, [self._pins, self._counterparts], aside)
 
     def _keep_sealed(self, staged: Staged) -> None:
         parcel = staged.parcel
