@@ -194,12 +194,12 @@ def lasting_in(values: Mapping[str, Any]) -> list[tuple[str, Any, set[int]]]:
     That is the object itself, what cannot be filled around it, and an array over its memory.  With
     each stand its variable and the ``id`` of such objects, none for an array.
     """
-    if not ways.any_lasting():
+    if not ways.any_followed():
         return []
     found: list[tuple[str, Any, set[int]]] = []
     for name, value in values.items():
         inner = [value, *_within([value])]
-        lasting = {id(each): each for each in inner if ways.is_lasting(type(each))}
+        lasting = {id(each): each for each in inner if ways.is_followed(type(each))}
         found += [(name, each, {key}) for key, each in lasting.items()]
         around = [each for each in inner if type(each) in (tuple, frozenset)]
         found += [(name, each, set(lasting)) for each in around if lasting]

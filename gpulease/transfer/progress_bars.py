@@ -100,4 +100,4 @@ def _shows_nothing(*_: Any, **__: Any) -> None:
     """Stand for the display of a bar that is over."""
 
 
-ways.enter({tqdm: reduce}, lasting=(tqdm,))
+ways.enter({tqdm: reduce}, shown=(tqdm,))

@@ -41,6 +41,7 @@ _opened: set[str] = set()
 _unknown: set[str] = set()
 _by_class: dict[type, Reduce] = {}
 _lasting: list[type] = []
+_shown: list[type] = []
 _raw: list[Callable[[type], bool]] = []
 _values: set[type] = set()
 _frozen: set[type] = set()
@@ -94,19 +95,22 @@ def enter(
     *,
     raw: Callable[[type], bool] = lambda _kind: False,
     lasting: Iterable[type] = (),
+    shown: Iterable[type] = (),
     values: Iterable[type] = (),
     frozen: Iterable[type] = (),
 ) -> None:
     """Enter the kinds of a library; a subclass has the way of its nearest base.
 
     Objects of classes that ``raw`` is said of are their attributes.  Of each object of a
-    ``lasting`` class there is one on each side for good, and what is in it is written into it.
+    ``lasting`` class there is one on each side for good, and what is in it is written into it; of
+    each of a ``shown`` class, too, which its library holds as long as the page shows it.
     Which of several equal ``values`` a name has cannot be seen.  Objects of ``frozen`` classes
     never change: what holds one may go on holding the one before.
     """
     _by_class.update(by_class)
     _raw.append(raw)
     _lasting.extend(lasting)
+    _shown.extend(shown)
     _values.update(values)
     _frozen.update(frozen)
     _known.clear()
@@ -159,14 +163,19 @@ def is_raw(kind: type) -> bool:
     return any(says(kind) for says in _raw)
 
 
-def any_lasting() -> bool:
-    """Say whether any library has entered a lasting class."""
-    return bool(_lasting)
-
-
 def is_lasting(kind: type) -> bool:
     """Say whether each side has one object for good of each of a class."""
+    return is_followed(kind) or (bool(_shown) and issubclass(kind, tuple(_shown)))
+
+
+def is_followed(kind: type) -> bool:
+    """Say whether it can be told which objects of a lasting class their variables have left."""
     return bool(_lasting) and issubclass(kind, tuple(_lasting))
+
+
+def any_followed() -> bool:
+    """Say whether a library that is imported has such a class."""
+    return bool(_lasting)
 
 
 def may_be_held(kind: type) -> bool:

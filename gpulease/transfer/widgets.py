@@ -154,4 +154,4 @@ def _connect(obj: Any, model_id: str) -> None:
 
 
 if _open is not None:
-    ways.enter({ipywidgets.Widget: reduce}, lasting=(ipywidgets.Widget,))
+    ways.enter({ipywidgets.Widget: reduce}, shown=(ipywidgets.Widget,))

@@ -183,3 +183,9 @@ def test_what_cannot_be_filled_with_its_new_shape_is_named_to_its_holder(lazy, n
     notes = (*lazy.last.notes, *lazy.after.notes)
     (sentence,) = [note.sentence for note in notes if note.reason == "kept_old_object"]
     assert sentence.startswith(said)
+
+
+def test_a_widget_that_its_library_holds_is_not_named(pair):
+    pair.home("import ipywidgets\nx = ipywidgets.IntSlider(3)")
+    pair.gpu("x.value = 4; x = ipywidgets.IntSlider(5)")
+    assert kept(pair) == []
