@@ -1,11 +1,14 @@
 """What a switch looks at: work follows what the cell touches, not what the notebook holds."""
 
 import sys
+from pathlib import Path
 
 import pytest
 
+import gpulease
 from tests.transfer.kinds import empty, in_turn, open_pair
 
+OURS = str(Path(gpulease.__file__).parent)
 #: More objects than a group may have to be small.
 MANY = "big = [{'a': n, 'b': str(n)} for n in range(6000)]"
 
@@ -114,3 +117,27 @@ def test_what_both_sides_pack_alike_is_the_same_without_a_look(pair, value):
     assert "big" not in pair.last.moved
     pair.home("assert seen == k")
     assert "big" not in pair.last.moved
+
+
+def test_bringing_a_small_value_home_takes_few_of_our_functions(pair):
+    """A ratchet: what is read to follow it grows only where somebody says so here."""
+    pair.home("y = 1")
+    for _ in range(2):
+        pair.gpu("x = [1]")
+        pair.home("x")
+    called = set()
+
+    def note_call(frame, event, _arg):
+        code = frame.f_code
+        if event == "call" and code.co_filename.startswith(OURS) and code.co_name[0] != "<":
+            called.add((code.co_filename, code.co_qualname))
+
+    pair.start_gpu("x = [1, 2]")
+    sys.setprofile(note_call)
+    try:
+        pair.end_gpu()
+    finally:
+        sys.setprofile(None)
+    pair.home("assert x == [1, 2]")
+    assert len(called) <= 120
+    assert len({file for file, _ in called}) <= 34
