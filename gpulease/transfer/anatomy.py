@@ -329,3 +329,13 @@ def content_of(cell: types.CellType) -> Any:
         return cell.cell_contents
     except ValueError:
         return None
+
+
+def class_with(space: Any) -> Any:
+    """Return the class that a dictionary is the very own of, None for another one.
+
+    Compiled annotations keep such a dictionary in a cell.
+    """
+    if type(space) is not dict or "__module__" not in space:
+        return None
+    return next((each for each in gc.get_referrers(space) if isinstance(each, type)), None)

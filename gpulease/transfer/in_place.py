@@ -7,7 +7,6 @@ named.
 from __future__ import annotations
 
 import collections
-import gc
 import types
 from functools import partial
 from typing import Any
@@ -38,7 +37,7 @@ def can_be_filled(obj: Any) -> bool:  # noqa: PLR0911 - one a kind
     """Say whether an object can be given another content."""
     kind = type(obj)
     if kind is types.CellType:
-        return not any(_is_of_a_class(each) for each in _cell_content(obj))
+        return all(anatomy.class_with(each) is None for each in _cell_content(obj))
     if kind in _PLAIN or kind in _ITERATORS:
         return True
     if kind is types.FunctionType:
@@ -54,13 +53,6 @@ def can_be_filled(obj: Any) -> bool:  # noqa: PLR0911 - one a kind
         return False
     builtin = anatomy.BUILTINS[base]
     return builtin.fill is not None or base is object or base is types.SimpleNamespace
-
-
-def _is_of_a_class(content: Any) -> bool:
-    """Say whether a dictionary is a class's own, which compiled annotations keep in a cell."""
-    if type(content) is not dict or "__module__" not in content:
-        return False
-    return any(isinstance(each, type) for each in gc.get_referrers(content))
 
 
 #: What stands for arrays while they are packed.

@@ -9,6 +9,7 @@ import functools
 import gc
 import io
 import itertools
+import operator
 import random
 import re
 import struct
@@ -20,6 +21,7 @@ from typing import Any
 
 from gpulease.sides.libraries import CSV_DIALECT, library
 
+from . import anatomy
 from .refuse import RefusedError
 
 _VIEWS = {type({}.keys()): "keys", type({}.values()): "values", type({}.items()): "items"}
@@ -62,7 +64,11 @@ def reduce(obj: Any) -> Any:  # noqa: PLR0911 - one a kind
     if kind in _VIEWS:
         return dict_view, (gc.get_referents(obj)[0], _VIEWS[kind])
     if kind is types.MappingProxyType:  # of what it shows, not of a copy
-        return types.MappingProxyType, (gc.get_referents(obj)[0],)
+        shown = gc.get_referents(obj)[0]
+        cls = anatomy.class_with(shown)
+        return (types.MappingProxyType, (shown,)) if cls is None else (vars, (cls,))
+    if kind is types.GetSetDescriptorType and obj.__name__ == "__dict__":  # which Python asks
+        return operator.getitem, (vars(obj.__objclass__), obj.__name__)
     if kind is functools.cached_property:
         return cached_property, (obj.func, obj.attrname)
     if kind is re.Match:

@@ -25,6 +25,8 @@ KINDS = {
     "attributes that were cleared": Kind("class C: pass\nx = C(); x.a = 1\ncfg = vars(x)", "cfg.clear() if hasattr(x, 'a') else setattr(x, 'b', 2)", "(cfg is vars(x), cfg)"),
     "a view of attributes": Kind("import types\nclass C: pass\nx = C(); x.n = 0\nmp = types.MappingProxyType(vars(x))\nd = {'k': [1]}\nm2 = types.MappingProxyType(d)",
                                  "x.n += 1; d['k'].append(x.n); d['z'] = m2", "(mp['n'], m2['k'] is d['k'], m2.get('z', m2) is m2)"),
+    "a view of a class": Kind("class C:\n    n = 0\n    l = [1]\nx = C(); mp = vars(C); mine = mp['__dict__']",
+                              "C.n += 1; C.l.append(C.n); setattr(C, f'm{C.n}', 2)", "(sorted(mp), mp['n'], mp['l'] is C.l, type(mine).__name__, mine.__get__(x) is vars(x))"),
 }  # fmt: skip
 
 
