@@ -166,7 +166,9 @@ def _of_ipython() -> list[Any]:
     return [shell.user_ns_hidden, vars(hook), *ended]
 
 
-_CONTAINERS = (tuple, list, dict, set, frozenset)
+_CONTAINERS = frozenset((tuple, list, dict, set, frozenset))
+#: Those that cannot be filled.
+_PASSING = frozenset((tuple, frozenset))
 
 
 def _is_container(obj: Any) -> bool:
@@ -199,11 +201,16 @@ def lasting_in(values: Mapping[str, Any]) -> list[tuple[str, Any, set[int]]]:
     found: list[tuple[str, Any, set[int]]] = []
     for name, value in values.items():
         inner = [value, *_within([value])]
-        lasting = {id(each): each for each in inner if ways.is_followed(type(each))}
+        kinds = set(map(type, inner))  # few, of what may be many thousands
+        followed = {kind for kind in kinds if ways.is_followed(kind)}
+        lasting = {id(each): each for each in inner if type(each) in followed}
         found += [(name, each, {key}) for key, each in lasting.items()]
-        around = [each for each in inner if type(each) in (tuple, frozenset)]
-        found += [(name, each, set(lasting)) for each in around if lasting]
-        found += [(name, each, set()) for each in inner if in_place.is_over_lasting(each)]
+        if lasting and not kinds.isdisjoint(_PASSING):
+            around = [each for each in inner if type(each) in _PASSING]
+            found += [(name, each, set(lasting)) for each in around]
+        arrays = {kind for kind in kinds if in_place.is_array(kind)}
+        over = [each for each in inner if type(each) in arrays and in_place.is_over_lasting(each)]
+        found += [(name, each, set()) for each in over]
     return found
 
 

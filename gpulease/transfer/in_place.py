@@ -79,11 +79,15 @@ def keeps(obj: Any) -> list[Any]:
     return []
 
 
-def is_over_lasting(obj: Any) -> bool:
-    """Say whether an object is an array over the memory of what each side has for good."""
+def is_array(kind: type) -> bool:
+    """Say whether a class is one of numpy's arrays."""
     np = library("numpy")
-    is_view = np is not None and is_a(obj, np.ndarray) and obj.base is not None
-    return is_view and ways.is_lasting(type(memory.base_of(obj)))
+    return np is not None and issubclass(kind, np.ndarray)
+
+
+def is_over_lasting(array: Any) -> bool:
+    """Say whether an array is over the memory of what each side has for good."""
+    return array.base is not None and ways.is_lasting(type(memory.base_of(array)))
 
 
 def content_of(obj: Any) -> Any:
