@@ -35,7 +35,12 @@ async def idle(supervisor: Supervisor) -> None:
 async def test_a_life_from_the_ask_to_idle_reclaim(run) -> None:
     async with run(gpus=1, outs={"idle": 5, "claim": 5, "warning": 0.3}) as site:
         lease, channel, supervisor = await active_lease(site)
-        assert await read(site, "gpulease_leases", state="active", **CLASS) == 1
+
+        async def active() -> bool:
+            return await read(site, "gpulease_leases", state="active", **CLASS) == 1
+
+        # A figure is of the last round: it may have been a moment before.
+        await wait_for_async(active, 30, "the lease among the figures")
         assert await read(site, "gpulease_devices", use="used") == 1
         assert await read(site, "gpulease_waiting_seconds_count", **CLASS) == 1
         assert await read(site, "gpulease_attach_seconds_count", **CLASS) == 1
