@@ -327,6 +327,7 @@ class Side:
         same = component.is_in_order() and not objects and all(r[0] == "n" for r in component.roots)
         pinned = {pin: self._counterparts[pin] for pin in self._pins_in(component, kept=False)}
         same = same and not pinned
+        kept = tuple(self._pins_in(component, kept=True))  # packed to fill others it has them not
         if pinned:
             component = survey.pack(component.roots, pinned)
         elif any(component.members[id(obj)][0] is None for obj in objects):
@@ -346,7 +347,7 @@ class Side:
         return PackedComponent(
             component.order, component.stream, buffers,
             [(place, pin) for place, pin in places if place is not None],
-            component.filled, tuple(self._pins_in(component, kept=True)), component.deep, same,
+            component.filled, kept, component.deep, same,
             tuple(memories),
         )  # fmt: skip
 

@@ -189,3 +189,15 @@ def test_a_widget_that_its_library_holds_is_not_named(pair):
     pair.home("import ipywidgets\nx = ipywidgets.IntSlider(3)")
     pair.gpu("x.value = 4; x = ipywidgets.IntSlider(5)")
     assert kept(pair) == []
+
+
+def test_a_generator_of_numbers_is_named_too_of_which_a_part_is_filled(eager):
+    empty(eager)
+    eager.gpu("import numpy as np\ndef draws(x):\n    while True: yield x.random()")
+    eager.gpu("dice = np.random.default_rng(0)")
+    eager.home("rows = draws(dice)")
+    eager.gpu("_ = dice.random(); del dice")
+    eager.home("_ = next(rows)")
+    notes = (*eager.last.notes, *eager.after.notes)
+    (sentence,) = [note.sentence for note in notes if note.reason == "kept_old_object"]
+    assert sentence.startswith("dice was deleted, and rows still has")
