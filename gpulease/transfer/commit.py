@@ -18,7 +18,7 @@ from typing import Any
 from gpulease.sides.looks import is_a, name_of_type
 
 from . import in_place, own, state, ways
-from .api import Note, Place, StageError
+from .api import Note, Parcel, Place, StageError
 from .classes import Undo
 from .loader import Staged
 from .roots import Roots
@@ -107,14 +107,15 @@ class Replaced:
         ns = self._ns
         tables = [each for each in (ns.get("_oh"), *_of_ipython()) if is_a(each, dict)]
         tables += self._ours()
-        held = _held_beside(replaced, ns, tables, aside)
-        if not held:
+        if not any(count > 0 for count in references(replaced).values()):
+            return {}
+        # Numbers alone: a list of what holds them would be one more that does.
+        older = Counter(map(id, (*aside.values(), *_within(aside.values(), may_be_inner))))
+        if not _held_beside(replaced, ns, tables, older):
             return {}
         _leave_out_dead(replaced)
-        held = _held_beside(replaced, ns, tables, aside)
-        # Numbers alone: a list of what holds them would be one more that does.
-        own = set(map(id, (replaced, ns, aside, *tables, *aside.values())))
-        own.update(map(id, _within(aside.values(), may_be_inner)))
+        held = _held_beside(replaced, ns, tables, older)
+        own = {*map(id, (replaced, ns, aside, *tables)), *older}
         words = {pin: _holder(replaced[pin], ns, own) for pin in held if names[pin][0]}
         said: dict[str, tuple[str, bool]] = {}
         for pin in (pin for pin, holder in words.items() if holder):
@@ -128,14 +129,15 @@ class Replaced:
 
 
 def _held_beside(replaced: dict[str, Any], ns: dict[str, Any], tables: list[dict[Any, Any]],
-                 aside: Mapping[str, Any]) -> list[str]:  # fmt: skip
-    """Return the pins of what is held by more than the namespace, IPython's tables and itself."""
-    if not any(count > 0 for count in references(replaced).values()):
-        return []
+                 older: Counter[int]) -> list[str]:  # fmt: skip
+    """Return the pins of what is held by more than the namespace, these tables and itself.
+
+    ``older`` counts the references by ``id`` from what is kept aside.
+    """
     results = [each for table in tables for each in dict.values(table)]
     known = Counter(map(id, (*ns.values(), *results)))
     known.update(map(id, _within(results)))
-    known.update(map(id, (*aside.values(), *_within(aside.values(), may_be_inner))))
+    known.update(older)
     inner = gc.get_referents(*replaced.values())
     inner += gc.get_referents(*(each for each in inner if type(each) in (dict, list, tuple)))
     known.update(map(id, inner))
@@ -168,7 +170,7 @@ def _of_ipython() -> list[Any]:
 
 _CONTAINERS = frozenset((tuple, list, dict, set, frozenset))
 #: Those that cannot be filled.
-_PASSING = frozenset((tuple, frozenset))
+_FIXED = frozenset((tuple, frozenset))
 
 
 def _is_container(obj: Any) -> bool:
@@ -190,7 +192,26 @@ def _within(objects: Iterable[Any], passes: Callable[[Any], bool] = _is_containe
     return found
 
 
-def lasting_in(values: Mapping[str, Any]) -> list[tuple[str, Any, set[int]]]:
+def left_behind(
+    parcel: Parcel, values: Mapping[str, Any], pins: Iterable[tuple[str, Any]]
+) -> list[tuple[str, Any, set[int]]]:
+    """Return what something may go on holding as it is before a commit (see ``_lasting_in``).
+
+    Of what is replaced, what both sides have for good; of what does not come, all.  ``pins`` are
+    what something holds, each with its variable.
+    """
+    fresh = {name for each in parcel.components for name in each.names}
+    gone = set(parcel.away)
+    if parcel.names is not None:
+        gone |= values.keys() - {*parcel.names, *parcel.yours}
+    lasting = _lasting_in({name: values[name] for name in (fresh | gone) & values.keys()})
+    return [
+        *(each for each in lasting if each[2] or each[0] in gone),
+        *((name, obj, set[int]()) for name, obj in pins if name in parcel.away),
+    ]
+
+
+def _lasting_in(values: Mapping[str, Any]) -> list[tuple[str, Any, set[int]]]:
     """Return of variables and their containers what has an object that both sides have for good.
 
     That is the object itself, what cannot be filled around it, and an array over its memory.  With
@@ -205,9 +226,8 @@ def lasting_in(values: Mapping[str, Any]) -> list[tuple[str, Any, set[int]]]:
         followed = {kind for kind in kinds if ways.is_followed(kind)}
         lasting = {id(each): each for each in inner if type(each) in followed}
         found += [(name, each, {key}) for key, each in lasting.items()]
-        if lasting and not kinds.isdisjoint(_PASSING):
-            around = [each for each in inner if type(each) in _PASSING]
-            found += [(name, each, set(lasting)) for each in around]
+        around = [each for each in inner if type(each) in _FIXED] if lasting else []
+        found += [(name, each, set(lasting)) for each in around]
         arrays = {kind for kind in kinds if in_place.is_array(kind)}
         over = [each for each in inner if type(each) in arrays and in_place.is_over_lasting(each)]
         found += [(name, each, set()) for each in over]

@@ -412,7 +412,8 @@ class Side:
     def commit(self, staged: Staged) -> None:
         """Put what was loaded in place: all of it, or nothing where it raises."""
         with undisturbed(), collector_waits():
-            before = self._left_behind(staged.parcel)
+            pins = [(self._held_under[pin], obj) for pin, obj in self._pins.items()]
+            before = commit.left_behind(staged.parcel, self._roots.values(), pins)
             try:
                 commit.apply(staged, self._roots, self._pins)
             except StageError as error:
@@ -424,26 +425,8 @@ class Side:
             for number, (name, obj, ids) in enumerate(before):
                 if go_on.isdisjoint(ids):
                     self.replaced.add(f".{number}", name, obj, ids if name in away else None)
-            del before
+            del before, pins
             self._after(staged)
-
-    def _left_behind(self, parcel: Parcel) -> list[tuple[str, Any, set[int]]]:
-        """Return what something here may go on holding as it is now (see ``lasting_in``).
-
-        Of what is replaced, what both sides have for good; of what does not come, all.
-        """
-        values = self._roots.values()
-        fresh = {name for each in parcel.components for name in each.names}
-        gone = set(parcel.away)
-        if parcel.names is not None:
-            gone |= values.keys() - {*parcel.names, *parcel.yours}
-        names = (fresh | gone) & values.keys()
-        lasting = commit.lasting_in({name: values[name] for name in names})
-        pins = [(self._held_under[pin], obj) for pin, obj in self._pins.items()]
-        return [
-            *(each for each in lasting if each[2] or each[0] in gone),
-            *((name, obj, set[int]()) for name, obj in pins if name in parcel.away),
-        ]
 
     def _after(self, staged: Staged) -> None:
         parcel = staged.parcel

@@ -165,12 +165,12 @@ def is_raw(kind: type) -> bool:
 
 def is_lasting(kind: type) -> bool:
     """Say whether each side has one object for good of each of a class."""
-    return is_followed(kind) or (bool(_shown) and issubclass(kind, tuple(_shown)))
+    return issubclass(kind, (*_lasting, *_shown))
 
 
 def is_followed(kind: type) -> bool:
     """Say whether it can be told which objects of a lasting class their variables have left."""
-    return bool(_lasting) and issubclass(kind, tuple(_lasting))
+    return issubclass(kind, tuple(_lasting))
 
 
 def any_followed() -> bool:

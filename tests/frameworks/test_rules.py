@@ -11,7 +11,7 @@ from gpulease.errors import GPULeaseError
 from gpulease.transfer.side import Side
 from tests.frameworks.notebooks import HEAD, NET
 from tests.transfer.kinds import empty
-from tests.transfer.pair import CellError
+from tests.transfer.pair import CellError, kept_notes
 
 STEP = "opt.zero_grad(); loss = F.cross_entropy(model(X), y); loss.backward(); opt.step()"
 
@@ -310,8 +310,7 @@ HELD = "import torch\ndef sums(x):\n    while True: yield float(x.sum())\n"
 
 
 def kept(pair):
-    found = (*pair.last.notes, *pair.after.notes) if pair.after else pair.last.notes
-    return [note.sentence for note in found if note.reason == "kept_old_object"]
+    return [note.sentence for note in kept_notes(pair)]
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,12 @@ def close_figures():
         pyplot.close("all")
 
 
+def kept_notes(pair):
+    """Return the notes of the last cells about what something holds as it was before."""
+    notes = (*pair.last.notes, *pair.after.notes)
+    return [note for note in notes if note.reason == "kept_old_object"]
+
+
 class CellError(AssertionError):
     """A cell on the GPU raised; the text is its traceback."""
 

@@ -3,6 +3,7 @@
 import pytest
 
 from tests.transfer.kinds import empty
+from tests.transfer.pair import kept_notes
 
 FRAME = ("import pandas as pd\nx = pd.DataFrame({'a': [1, 2]})", "x['b'] = x.a * 2")
 MODEL = (
@@ -15,14 +16,20 @@ FIGURE = (
 )
 
 
+#: A frame that a generator holds.
+HELD = (
+    "import pandas as pd\n{name} = pd.DataFrame({{'a': range(5)}})\n"
+    "def sums(x):\n    while True: yield int(x.a.sum())\nrows = sums({name})"
+)
+
+
 def kept(pair):
     return kept_after(pair, "x")
 
 
 def kept_after(pair, source):
     pair.home(source)
-    notes = (*pair.after.notes, *pair.last.notes)
-    return [name for note in notes if note.reason == "kept_old_object" for name in note.names]
+    return [name for note in kept_notes(pair) for name in note.names]
 
 
 @pytest.mark.parametrize(("make", "change"), [FRAME, MODEL])
@@ -53,7 +60,7 @@ def test_who_holds_it_is_said(pair):
     holder = [pair.ns["x"]]
     pair.gpu(change)
     pair.home("x")
-    (note,) = [n for n in (*pair.after.notes, *pair.last.notes) if n.reason == "kept_old_object"]
+    (note,) = kept_notes(pair)
     assert "a list that is in none of your variables" in note.sentence
     del holder
 
@@ -139,29 +146,21 @@ def test_what_something_holds_is_named_also_where_the_value_comes_by_need(lazy, 
     empty(lazy)
     here, there = (lazy.home, lazy.gpu)[:: 1 if first == "home" else -1]
     name = f"of_{first}"
-    here(
-        f"import pandas as pd\n{name} = pd.DataFrame({{'a': range(5)}})\n"
-        f"def sums(x):\n    while True: yield int(x.a.sum())\nrows = sums({name}); _ = next(rows)"
-    )
+    here(HELD.format(name=name) + "; _ = next(rows)")
     there(f"{name}.loc[1, 'a'] = 9")
     here("_ = next(rows)")
-    notes = (*lazy.last.notes, *lazy.after.notes)
-    assert [note.names for note in notes if note.reason == "kept_old_object"] == [(name,)]
+    assert [note.names for note in kept_notes(lazy)] == [(name,)]
 
 
 @pytest.mark.parametrize(("name", "then"), [("gone", "del gone"), ("other", "other = 1")])
 def test_a_holder_is_named_also_where_the_variable_is_gone_or_another(lazy, name, then):
     empty(lazy)
-    lazy.home(
-        f"import pandas as pd\n{name} = pd.DataFrame({{'a': range(5)}})\n"
-        f"def sums(x):\n    while True: yield int(x.a.sum())\nrows = sums({name})"
-    )
+    lazy.home(HELD.format(name=name))
     lazy.gpu(f"{name}.loc[1, 'a'] = 9; {then}")
     lazy.home("_ = next(rows)")
-    notes = (*lazy.last.notes, *lazy.after.notes)
-    (said,) = [note.sentence for note in notes if note.reason == "kept_old_object"]
-    assert said.startswith(name)
-    assert ", and rows still has the one from before." in said
+    (note,) = kept_notes(lazy)
+    assert note.sentence.startswith(name)
+    assert ", and rows still has the one from before." in note.sentence
 
 
 @pytest.mark.parametrize(
@@ -180,9 +179,8 @@ def test_what_cannot_be_filled_with_its_new_shape_is_named_to_its_holder(lazy, n
     )
     lazy.gpu(f"{name}.shape = (2, 2); {then}")
     lazy.home("now = next(rows)")
-    notes = (*lazy.last.notes, *lazy.after.notes)
-    (sentence,) = [note.sentence for note in notes if note.reason == "kept_old_object"]
-    assert sentence.startswith(said)
+    (note,) = kept_notes(lazy)
+    assert note.sentence.startswith(said)
 
 
 def test_a_widget_that_its_library_holds_is_not_named(pair):
@@ -198,6 +196,5 @@ def test_a_generator_of_numbers_is_named_too_of_which_a_part_is_filled(eager):
     eager.home("rows = draws(dice)")
     eager.gpu("_ = dice.random(); del dice")
     eager.home("_ = next(rows)")
-    notes = (*eager.last.notes, *eager.after.notes)
-    (sentence,) = [note.sentence for note in notes if note.reason == "kept_old_object"]
-    assert sentence.startswith("dice was deleted, and rows still has")
+    (note,) = kept_notes(eager)
+    assert note.sentence.startswith("dice was deleted, and rows still has")
