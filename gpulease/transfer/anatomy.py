@@ -280,7 +280,8 @@ def is_bare(cls: type) -> bool:
 
 def keeps_its_space(obj: Any) -> bool:
     """Say whether an object's dictionary of attributes cannot be replaced by another."""
-    return builtin_under(type(obj)) is types.SimpleNamespace
+    kind = type(obj)
+    return kind is types.ModuleType or builtin_under(kind) is types.SimpleNamespace
 
 
 def put_together(cls: Any, made_from: tuple[Any, ...]) -> Any:
@@ -317,7 +318,7 @@ def set_space(obj: Any, space: dict[str, Any]) -> None:
     descriptor = way_to_space(type(obj))
     try:
         descriptor.__set__(obj, space)
-    except (AttributeError, TypeError):  # a SimpleNamespace keeps its own
+    except (AttributeError, TypeError):  # a SimpleNamespace or a module keeps its own
         assert own is not None
         own.clear()
         own.update(space)

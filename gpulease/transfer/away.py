@@ -39,7 +39,7 @@ from .api import (
     VariableStatus,
 )
 from .imports import import_ahead
-from .messages import abandoned, internal
+from .messages import abandoned, unforeseen
 from .reached import Reached
 from .roots import Hidden, is_variable
 from .side import Side
@@ -178,10 +178,8 @@ class AwaySide:
             wire.refuse(message, error)
         except StageError as error:
             wire.refuse(message, GPULeaseError("cannot_move", f"{error}."))
-        except Exception:  # a value's own code may raise anything, and home must not wait for ever
-            reference = secrets.token_hex(4)
-            log.exception("transfer request %s failed (reference %s)", message.kind, reference)
-            wire.refuse(message, internal(reference))
+        except Exception:  # noqa: BLE001 - it is logged, and home must not wait for ever
+            wire.refuse(message, unforeseen(f"transfer request {message.kind}"))
         return True
 
     def _answer(self, message: Message) -> tuple[dict[str, Any], list[Any]]:

@@ -48,6 +48,12 @@ def travels_by_value(obj: Any) -> bool:
         return found_elsewhere(obj) is None
 
 
+def is_loose(module: types.ModuleType) -> bool:
+    """Say whether no import finds a module: it was made by a cell, as ``module_from_spec`` does."""
+    name = vars(module).get("__name__")
+    return type(name) is not str or sys.modules.get(name) is not module
+
+
 def found_elsewhere(cls: Any) -> tuple[Any, str] | None:
     """Return the package that has a class whose own words lead to no module (``np.recarray``)."""
     module = getattr(cls, "__module__", None)

@@ -15,6 +15,7 @@ from gpulease.wire.message import Message
 
 from . import commit, shipping
 from .api import Absent, Note, Place, Progress, StageError
+from .messages import unforeseen
 from .missing import Large, Missing
 from .peer import Peer
 from .reached import Reached
@@ -181,11 +182,12 @@ _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 
-def without_frames(method: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Let refusals of ``method`` pass with no frame of it.
+def refusing(method: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Let refusals of ``method`` pass with no frame of it, and make one of what nobody foresaw.
 
     A front end keeps the last exception for ``%tb``; the frames of a refused switch would keep
-    every value alive that the switch looked at.
+    every value alive that the switch looked at.  And a value's own code may raise anything: a
+    request of the front end's that only a refusal can end would have no answer.
     """
 
     @functools.wraps(method)
@@ -195,5 +197,8 @@ def without_frames(method: Callable[_P, _R]) -> Callable[_P, _R]:
         except GPULeaseError as error:
             error.__cause__ = error.__context__ = None
             raise error.with_traceback(None) from None
+        except Exception:  # noqa: BLE001 - it is logged
+            failure = unforeseen(method.__name__)
+        raise failure
 
     return bare

@@ -15,14 +15,14 @@ from typing import Any, Protocol
 from gpulease.sides.libraries import library
 
 from . import anatomy, in_place, ways
-from .by_class import travels_by_value
+from .by_class import is_loose, travels_by_value
 from .memory import InFrame
 from .pickler import KINDS, Pickler
 from .refuse import RefusedError
 
 _PLAIN = frozenset((
     str, bytes, tuple, int, float, complex, bool, frozenset, type(None), range, slice,
-    types.CodeType, pickle.PickleBuffer, types.ModuleType, types.BuiltinFunctionType,
+    types.CodeType, pickle.PickleBuffer, types.BuiltinFunctionType,
     types.MethodType, type(Ellipsis), re.Pattern, property, staticmethod, classmethod, InFrame,
     types.GenericAlias, types.UnionType, types.MappingProxyType, object,
 ))  # fmt: skip
@@ -50,7 +50,7 @@ class ToldApart:
         of_kind = {kind: self._kind(kind) for kind in set(map(type, objects))}
         found = set(compress(members, map(of_kind.__getitem__, map(type, objects))))
         if asked := [kind for kind, known in of_kind.items() if known is None]:
-            found.update(id(o) for o in objects if type(o) in asked and travels_by_value(o))
+            found.update(id(o) for o in objects if type(o) in asked and _is_made_here(o))
         found.difference_update(self.named)
         return found
 
@@ -58,7 +58,7 @@ class ToldApart:
         """Say whether it can be seen which object this is, and what is in it can change."""
         known = self._kind(type(obj))
         if known is None:
-            return travels_by_value(obj)
+            return _is_made_here(obj)
         return bool(known) and id(obj) not in self.named
 
     def _kind(self, kind: type) -> bool | None:
@@ -73,7 +73,7 @@ class ToldApart:
 
 
 def _kind_can_change(kind: type) -> bool | None:  # noqa: PLR0911 - one a kind
-    if kind is types.FunctionType:
+    if kind is types.FunctionType or kind is types.ModuleType:
         return None
     if kind is typing.NewType:
         return True
@@ -90,6 +90,11 @@ def _kind_can_change(kind: type) -> bool | None:  # noqa: PLR0911 - one a kind
     if ways.is_value(kind):
         return False
     return kind.__name__ not in _DESCRIPTORS
+
+
+def _is_made_here(obj: Any) -> bool:
+    """Say whether a function or module is the notebook's: no import finds it."""
+    return is_loose(obj) if type(obj) is types.ModuleType else travels_by_value(obj)
 
 
 #: A larger component's ids are not put into a set: what it has met is looked up.
@@ -154,9 +159,9 @@ _FLAT = (list, dict, set)
 
 
 class Asked(Pickler):
-    """For NaNs, each of which is itself only, and for ``vars`` of a namespace.
+    """For NaNs, each of which is itself only, and for ``vars`` of a namespace or a module.
 
-    The dictionary of a ``SimpleNamespace`` cannot be replaced, so its other names mean the object.
+    Such a dictionary cannot be replaced by another, so its other names mean the object.
     """
 
     def persistent_id(self, obj: Any) -> Any:

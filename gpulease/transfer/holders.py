@@ -62,10 +62,10 @@ def held(component: Component, known: Counter[int]) -> list[Any]:
     found: dict[int, Any] = {}
     while pending:
         key = pending.pop()
-        if key in found or ways.may_be_held(type(members[key])):
-            continue
         if key in component.spaces:  # it is filled by filling the object that it belongs to
             key = id(component.spaces[key])
+        if key in found or ways.may_be_held(type(members[key])):
+            continue
         obj = found[key] = members[key]
         passes = not in_place.can_be_filled(obj)
         further = gc.get_referents(obj) if passes else in_place.keeps(obj)

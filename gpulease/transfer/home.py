@@ -26,7 +26,7 @@ from .api import (
     TransferSettings,
     VariableStatus,
 )
-from .exchange import Brought, Exchange, away_of, without_frames
+from .exchange import Brought, Exchange, away_of, refusing
 from .imports import ImportsAhead
 from .leaves import leaf_kind
 from .messages import cannot_move, stayed_note, thread_notes
@@ -119,7 +119,7 @@ class HomeSide(Exchange):
 
     # ---- a GPU cell
 
-    @without_frames
+    @refusing
     def before_gpu_cell(self, source: str, *, progress: Progress | None = None) -> SwitchReport:
         """Make the companion the owner; raises ``cannot_move`` for what the cell cannot get."""
         self.peer.need()
@@ -179,7 +179,7 @@ class HomeSide(Exchange):
         """Return what travels with the cell: nothing, the changes are asked for when it ended."""
         return {}
 
-    @without_frames
+    @refusing
     def after_gpu_cell(
         self,
         execution_count: int,
@@ -204,7 +204,7 @@ class HomeSide(Exchange):
 
     # ---- a home cell
 
-    @without_frames
+    @refusing
     def before_home_cell(self, source: str, *, progress: Progress | None = None) -> SwitchReport:
         """Make home the owner and bring what the cell may read; raises what it cannot get."""
         started = time.monotonic()
@@ -326,7 +326,7 @@ class HomeSide(Exchange):
         )
         return DrainReport(not blockers, blockers, notes)
 
-    @without_frames
+    @refusing
     def fetch(self, names: Sequence[str]) -> SwitchReport:
         """Bring these names; raises ``unknown_name`` or why one cannot come."""
         started = time.monotonic()
@@ -348,7 +348,7 @@ class HomeSide(Exchange):
                     raise cannot_move(name, left.reason, Place.GPU)
         return SwitchReport(moved, size, time.monotonic() - started, self._said())
 
-    @without_frames
+    @refusing
     def resolve(self, name: str, keep: str) -> None:
         """End a conflict: ``keep`` is ``home`` or ``gpu``."""
         if name not in self._missing.conflicts:
@@ -404,7 +404,7 @@ class HomeSide(Exchange):
         """Return names of modules that only the GPU's side has: none, each side imports its own."""
         return {}
 
-    @without_frames
+    @refusing
     def result(self, execution_count: int) -> Any:
         """Return the value of a GPU cell's result, brought where it is not here."""
         name = f"Out[{execution_count}]"

@@ -40,7 +40,7 @@ def can_be_filled(obj: Any) -> bool:  # noqa: PLR0911 - one a kind
         return all(anatomy.class_with(each) is None for each in _cell_content(obj))
     if kind in _PLAIN or kind in _ITERATORS:
         return True
-    if kind is types.FunctionType:
+    if kind is types.FunctionType or kind is types.ModuleType:
         return True
     np = library("numpy")
     if np is not None and is_a(obj, np.ndarray):
@@ -90,13 +90,15 @@ def is_over_lasting(array: Any) -> bool:
     return array.base is not None and ways.is_lasting(type(memory.base_of(array)))
 
 
-def content_of(obj: Any) -> Any:
+def content_of(obj: Any) -> Any:  # noqa: PLR0911 - one a kind
     """Return what ``fill`` puts into the counterpart."""
     kind = type(obj)
     if kind in _PLAIN:
         return kind(obj)
     if kind is types.CellType:
         return _cell_content(obj)
+    if kind is types.ModuleType:
+        return dict(vars(obj))
     if kind is types.FunctionType:
         return obj.__code__, rebuild.parts_of(obj), obj.__dict__
     if kind in _ITERATORS:
@@ -154,6 +156,9 @@ def put(obj: Any, content: Any) -> bool:  # noqa: PLR0911 - one a kind
     if kind is set or kind is dict:
         obj.clear()
         obj.update(content)
+        return True
+    if kind is types.ModuleType:
+        anatomy.set_space(obj, content)
         return True
     if kind is types.CellType:
         rebuild.fill_cell(obj, content)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import secrets
 import threading
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,6 +12,8 @@ from gpulease.errors import GPULeaseError
 from gpulease.sizes import size_text
 
 from .api import Note, Place
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -145,8 +149,10 @@ def abandoned() -> GPULeaseError:
     return GPULeaseError("transfer_abandoned", "The other side is computing.")
 
 
-def internal(reference: str) -> GPULeaseError:
-    """Return the answer to a request that failed in a way nobody foresaw."""
+def unforeseen(what: str) -> GPULeaseError:
+    """Log the exception that is handled now, and return the answer to ``what`` it has ended."""
+    reference = secrets.token_hex(4)
+    log.exception("%s failed (reference %s)", what, reference)
     return GPULeaseError(
         "internal",
         f"Carrying variables failed inside gpulease (reference {reference}).",

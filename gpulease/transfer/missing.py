@@ -232,7 +232,7 @@ class Missing:
         for name in self.side.names():
             if name in self.side.ns:
                 value, roots = self.side.ns[name], found.get(name, frozenset())
-                names = [root[2:] for root in roots if root[0] == "n" and is_variable(root)]
+                names = [root[2:] for root in roots if root[0] == "n" and is_variable(root[2:])]
                 first = min(names, default=name)
                 shared = first if first != name else ""
                 size = self.side.sizes.get(roots) if not shared else None

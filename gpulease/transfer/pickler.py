@@ -40,7 +40,14 @@ from . import (
     weak,
 )
 from . import stayed as stayed_kind
-from .by_class import found_elsewhere, is_the_persons, of_rust, takes_raw, travels_by_value
+from .by_class import (
+    found_elsewhere,
+    is_loose,
+    is_the_persons,
+    of_rust,
+    takes_raw,
+    travels_by_value,
+)
 from .classes import TYPE_VARIABLES, type_variable_of
 from .memory import InFrame, Memory, Whole, reduce_array, reduce_in_frame, reduce_row, reduce_whole
 from .refuse import Limit, RefusedError, kind_that_stays, refused_by_type, refused_itself
@@ -227,10 +234,19 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         raise RefusedError(f"the type {obj.__name__}, which has no name to be found by", obj)
 
     def module(self, obj: types.ModuleType) -> Any:
-        """Reduce a module: the person's own has to be the same on both sides."""
-        if sys.modules.get(obj.__name__) is obj and own.is_own(obj.__name__):
-            return own.found, own.name_of(obj)
-        return super().reducer_override(obj)
+        """Reduce a module: the person's own has to be the same on both sides.
+
+        One that no import finds (``types.ModuleType("m")``) is its attributes.
+        """
+        if not is_loose(obj):
+            if own.is_own(obj.__name__):
+                return own.found, own.name_of(obj)
+            return super().reducer_override(obj)
+        if (words := refused_itself(obj)) is not None:
+            raise RefusedError(words, obj)
+        self.note_space(obj)
+        content = dict(vars(obj))
+        return types.ModuleType.__new__, (types.ModuleType,), content, None, None, anatomy.set_space
 
     def function(self, obj: types.FunctionType) -> Any:
         """Reduce a function of the notebook, over the receiver's namespace."""

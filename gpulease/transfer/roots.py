@@ -105,8 +105,11 @@ def _is_typed(name: str, hidden: Collection[str]) -> bool:
 
 
 def is_variable(name: str) -> bool:
-    """Say whether a root's name is one that a cell can write, and no result's and no figure's."""
-    return "[" not in name
+    """Say whether a root is a variable: no result and no figure.
+
+    Its name may be one that no cell can write, as pydantic gives ``Box[Item]`` to a class.
+    """
+    return _RESULT.fullmatch(name) is None and pyplot.FIGURE.fullmatch(name) is None
 
 
 def meant(names: Iterable[str], known: Iterable[str]) -> set[str]:

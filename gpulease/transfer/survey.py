@@ -156,8 +156,9 @@ class Component:
         """
         bare = {kind for kind in self.kinds if anatomy.is_bare(kind) and takes_raw(kind)}
         by_name = {kind for kind in self.kinds if issubclass(kind, type | types.ModuleType)}
+        by_name.discard(types.ModuleType)
         kinds = self.kinds.difference(_AS_THEY_ARE, bare, by_name, also)
-        if not kinds <= {types.FunctionType}:
+        if not kinds <= {types.FunctionType, types.ModuleType}:
             return False
         return not any(self.has(id(obj)) for obj in self.of_kinds(kinds))
 

@@ -272,7 +272,7 @@ def _immutable(value: Any) -> str | None:
     """Return a library's value that cannot change, without what it has looked up before."""
     numpy, pandas, sympy = map(library, ("numpy", "pandas", "sympy"))
     torch = library("torch")
-    if torch is not None and type(value) is torch.Size:
+    if torch is not None and type(value) in (torch.Size, torch.device):
         return repr(value)
     if numpy is not None and isinstance(value, numpy.generic | numpy.dtype):
         return f"{_kind(value)} {value!r}"

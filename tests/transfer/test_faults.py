@@ -7,6 +7,7 @@ import threading
 import pytest
 
 from gpulease.errors import GPULeaseError
+from gpulease.transfer import commit
 from gpulease.transfer.api import Place
 from tests.helpers import wait_for
 from tests.transfer.pair import CellError, home_thread
@@ -106,6 +107,23 @@ def test_an_interrupt_does_not_wait_for_the_other_side(pair, tmp_path):
     pair.home("y = [2]")
     pair.gpu("assert y == [2] and len(x) == 1; y.append(3)")
     pair.home("assert y == [2, 3]")
+
+
+def test_what_nobody_foresaw_is_a_refusal_and_leaves_all_as_it_was(pair, monkeypatch):
+    """A request of the front end's beside a cell would have no answer to another exception."""
+    usual = commit.apply
+
+    def fails(*args):
+        monkeypatch.setattr(commit, "apply", usual)
+        raise RuntimeError("not foreseen")
+
+    pair.gpu("x = [1]")
+    pair.start_gpu("x.append(2)")
+    monkeypatch.setattr(commit, "apply", fails)
+    with pytest.raises(GPULeaseError, match="failed inside gpulease") as error:
+        pair.end_gpu()
+    assert error.value.reason == "internal"
+    pair.home("assert x == [1, 2]")
 
 
 def test_too_big_for_home_stays_away_and_says_so(new_pair):

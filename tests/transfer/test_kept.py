@@ -131,6 +131,14 @@ def test_what_is_updated_in_place_is_not_named(pair):
     assert holder[0] == [1, 2]
 
 
+def test_a_module_that_a_generator_runs_in_is_updated_in_place(pair):
+    pair.home("import types\nx = types.ModuleType('x'); exec('k = 0', vars(x))")
+    pair.home("exec('def count():\\n    while True: yield k', vars(x)); g = x.count(); next(g)")
+    pair.gpu("x.k += 1")
+    pair.home("x.k += 1; assert next(g) == 2")
+    assert not kept_notes(pair)
+
+
 def test_a_figure_that_only_its_own_canvas_holds_is_not_named(pair):
     pair.home(FIGURE[0])
     holder = [pair.ns["x"]]

@@ -15,6 +15,14 @@ KINDS = {
                             "cfg['b'] = 1; x.s.append(x.b)", "(cfg is vars(x), x.s is x.a, x.s, cfg)"),
     "vars of a simple namespace": Kind("import types, collections\nx = types.SimpleNamespace(n=0); x.me = x\ncfg = vars(x)\nch = collections.ChainMap({}, cfg)",
                                        "x.n += 1; cfg['k'] = x.n", "(cfg is vars(x), x.me is x, x.n, ch['k'] if 'k' in ch else 0, ch.maps[1] is cfg)"),
+    "a module that a cell made": Kind(
+        "import types\nx = types.ModuleType('mine'); exec(\"\"\"\nl = [0]\nk = 0\ndef grow():\n    global k\n    k += 1\n    l.append(k)\nclass C: pass\"\"\", vars(x))\nup, cfg, made, l = x.grow, vars(x), x.C(), x.l",
+        "up(); x.me = x", "(x.k, x.l is l, l, cfg is vars(x), up.__globals__ is cfg, up is x.grow, type(made) is x.C, cfg.get('me', x) is x)"),
+    "a function whose module is in no variable": Kind(
+        "import types\nm = types.ModuleType('json'); exec(\"\"\"\nk = 0\ndef grow():\n    global k\n    k += 1\"\"\", vars(m))\nx = m.grow; z = [m.grow]; del m",
+        "x()", "(x.__globals__['k'], z[0] is x)"),
+    "names that no cell can write": Kind("x = [1]\nglobals()['Box[int]'] = x; globals()['Figure[a]'] = 3", "globals()['Box[int]'].append(2); globals()['Figure[a]'] += 1",
+                                         "(globals()['Box[int]'] is x, x, globals()['Figure[a]'])", alone=True),
     "a dictionary that is its own attributes": Kind(
         "class AD(dict):\n    def __init__(self, *a, **k):\n        super().__init__(*a, **k)\n        self.__dict__ = self\nx = AD(n=1, l=[2]); x.me = x",
         "x.n += 1; x['k'] = x.l; x.l.append(x.n)", "(vars(x) is x, x.me is x, x.n, x['n'], x.get('k') is x.l or 'k' not in x, x.l)"),

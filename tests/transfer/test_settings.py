@@ -59,6 +59,11 @@ SETTINGS = {
         "sys.argv == ['train.py', '--lr=1'], sys.getrecursionlimit(), csv.field_size_limit()",
         "sys.argv = words; sys.setrecursionlimit(1000); csv.field_size_limit(131072)",
     ),
+    "time zone": (
+        "import os, time; os.environ['TZ'] = 'Asia/Tokyo'; time.tzset()",
+        "time.tzname, time.localtime(0).tm_hour",
+        "import os, time; del os.environ['TZ']; time.tzset()",
+    ),
     "dialects of csv": (
         "import csv; csv.register_dialect('own', delimiter=';', quotechar='!')",
         "[(csv.get_dialect(n).delimiter, csv.get_dialect(n).quotechar) for n in csv.list_dialects() if n == 'own']",
@@ -87,7 +92,7 @@ def pair(eager, monkeypatch):
 @in_turn(name=SETTINGS, first=["home", "gpu"])
 def test_a_setting_holds_in_the_next_cell_wherever_it_runs(pair, name, first):
     change, look, undo = SETTINGS[name]
-    imports = "import warnings, logging, decimal, sys, csv\nimport numpy as np, pandas as pd, matplotlib as mpl\n"
+    imports = "import warnings, logging, decimal, sys, csv, time\nimport numpy as np, pandas as pd, matplotlib as mpl\n"
     one, two = (pair.home, pair.gpu) if first == "home" else (pair.gpu, pair.home)
     one(f"{imports}before = repr(({look}))\n{change}\nset = repr(({look}))")
     two(f"{imports}assert repr(({look})) == set != before, ({look})")

@@ -13,6 +13,7 @@ import operator
 import re
 import socket
 import sys
+import time
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Mapping
@@ -239,6 +240,7 @@ def _process() -> Values:
         "field": csv.field_size_limit(),
         "timeout": socket.getdefaulttimeout(),
         "argv": sys.argv,
+        "zone": time.tzname,
     }
 
 
@@ -249,6 +251,7 @@ def _put_process(values: Values) -> None:
         "field": csv.field_size_limit,
         "timeout": socket.setdefaulttimeout,
         "argv": lambda words: operator.setitem(sys.argv, slice(None), words),
+        "zone": lambda _names: time.tzset(),  # by TZ, which is in place before
     }
     for key, value in values.items():
         put[key](value)
