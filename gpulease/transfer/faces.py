@@ -8,7 +8,9 @@ travel in their own way.
 from __future__ import annotations
 
 import ctypes
+import functools
 import importlib
+import operator
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -216,6 +218,36 @@ def _reduce_pandas(obj: Any, shown: Shown) -> Any:
 
 
 # ---- made over memory again
+
+
+def reduce_part(obj: Any, framed: Callable[..., Any]) -> Any:
+    """Reduce a part of a frame, with what stands for each array that it names (``framed``)."""
+    reduced = obj.__reduce_ex__(5)
+    if isinstance(reduced, str):
+        return reduced
+    # Blocks copy on write what they share; others have an array once.
+    has_own = hasattr(obj, "mgr_locs") or type(obj).__name__.endswith("Manager")
+    stand = functools.partial(framed, block=id(obj) if has_own else 0)
+    if len(reduced) > 2 and type(reduced[2]) is dict:
+        for key, value in list(reduced[2].items()):
+            # The list ``_metadata`` of its class, say: else all frames would share it.
+            if type(value) is list and value is getattr(type(obj), key, None):
+                del reduced[2][key]
+        reduced[2].update(own_column(obj))
+    return tuple(replaced(part, stand) for part in reduced)
+
+
+def replaced(value: Any, replace: Callable[[Any], Any], depth: int = 3) -> Any:
+    """Return a part of what an object is reduced to, with something else for arrays in it."""
+    if type(value) is library("numpy").ndarray:
+        return replace(value)
+    if not depth or type(value) not in (tuple, list, dict):
+        return value
+    parts = list(value.values() if type(value) is dict else value)
+    new = [replaced(each, replace, depth - 1) for each in parts]
+    if all(map(operator.is_, parts, new)):
+        return value
+    return dict(zip(value, new, strict=True)) if type(value) is dict else type(value)(new)
 
 
 def row(memory: Any, dtype: Any, kind: Any) -> Any:

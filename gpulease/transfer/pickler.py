@@ -391,7 +391,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             if found is not NotImplemented:
                 return found
             if package_of(kind) == "pandas":
-                return self._of_pandas(obj)
+                return faces.reduce_part(obj, self.met.memory.framed)
         if is_the_persons(kind) and takes_raw(kind):
             return self._raw(obj, kind)
         if kind is operator.methodcaller:
@@ -411,7 +411,9 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         if type(reduced) is not tuple:  # it is found again by this name, as numpy's functions are
             self.met.named[id(obj)] = obj
             return reduced
-        return tuple(_replaced(part, functools.partial(self._own_array, obj)) for part in reduced)
+        return tuple(
+            faces.replaced(part, functools.partial(self._own_array, obj)) for part in reduced
+        )
 
     def _own_array(self, owner: Any, array: Any) -> Any:
         return array.copy() if array.base is owner else array
@@ -442,22 +444,6 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             return rebuild.member, (kind, obj._name_)
         return rebuild.combination, (kind, obj._value_)
 
-    def _of_pandas(self, obj: Any) -> Any:
-        """Reduce a part of a frame, with what stands for each array that it names."""
-        reduced = obj.__reduce_ex__(5)
-        if isinstance(reduced, str):
-            return reduced
-        # Blocks copy on write what they share; others have an array once.
-        has_own = hasattr(obj, "mgr_locs") or type(obj).__name__.endswith("Manager")
-        framed = functools.partial(self.met.memory.framed, block=id(obj) if has_own else 0)
-        if len(reduced) > 2 and type(reduced[2]) is dict:
-            for key, value in list(reduced[2].items()):
-                # The list ``_metadata`` of its class, say: else all frames would share it.
-                if type(value) is list and value is getattr(type(obj), key, None):
-                    del reduced[2][key]
-            reduced[2].update(faces.own_column(obj))
-        return tuple(_replaced(part, framed) for part in reduced)
-
 
 def _reduce_wrapper(obj: Any) -> Any:
     """Reduce in a library's way, with what ``functools.wraps`` noted (numba's ufuncs forget it)."""
@@ -467,19 +453,6 @@ def _reduce_wrapper(obj: Any) -> Any:
     names = {*functools.WRAPPER_ASSIGNMENTS, "__wrapped__"}
     noted = {name: value for name, value in vars(obj).items() if name in names}
     return *reduced[:2], noted, None, None, rebuild.note_attributes
-
-
-def _replaced(value: Any, replace: Callable[[Any], Any], depth: int = 3) -> Any:
-    """Return a part of what an object is reduced to, with something else for arrays in it."""
-    if type(value) is library("numpy").ndarray:
-        return replace(value)
-    if not depth or type(value) not in (tuple, list, dict):
-        return value
-    parts = list(value.values() if type(value) is dict else value)
-    new = [_replaced(each, replace, depth - 1) for each in parts]
-    if all(map(operator.is_, parts, new)):
-        return value
-    return dict(zip(value, new, strict=True)) if type(value) is dict else type(value)(new)
 
 
 def _is_animated(obj: Any) -> bool:
