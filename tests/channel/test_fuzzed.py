@@ -143,6 +143,7 @@ async def test_the_control_channels_server(seconds: int) -> None:
             for peer in peers:
                 more = [b"more"] * fuzz.chance(20)
                 await hurl(peer, [frame, *more])
+    await wait_for_async(lambda: heard, 30, "a call of who is let in")
     assert heard == {home.public}
     assert len(server._clients) <= 1
     for peer in peers:
