@@ -217,9 +217,6 @@ def _reduce_pandas(obj: Any, shown: Shown) -> Any:
     return referring, (maker, args, references)
 
 
-# ---- made over memory again
-
-
 def reduce_part(obj: Any, framed: Callable[..., Any]) -> Any:
     """Reduce a part of a frame, with what stands for each array that it names (``framed``)."""
     reduced = obj.__reduce_ex__(5)
@@ -248,6 +245,9 @@ def replaced(value: Any, replace: Callable[[Any], Any], depth: int = 3) -> Any:
     if all(map(operator.is_, parts, new)):
         return value
     return dict(zip(value, new, strict=True)) if type(value) is dict else type(value)(new)
+
+
+# ---- made over memory again
 
 
 def row(memory: Any, dtype: Any, kind: Any) -> Any:

@@ -156,7 +156,7 @@ def unforeseen(what: str) -> GPULeaseError:
     return GPULeaseError(
         "internal",
         f"Carrying variables failed inside gpulease (reference {reference}).",
-        next_step="Nothing was changed in your notebook; run the cell again.",
+        next_step="Nothing was changed in your notebook. If the cell did not run, run it again.",
     )
 
 
