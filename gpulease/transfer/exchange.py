@@ -24,6 +24,32 @@ from .structure import ShowingSide, Structures
 Brought = tuple[tuple[str, ...], int]  # names, bytes
 
 
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+def refusing(method: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Let refusals of ``method`` pass with no frame of it, and make one of what nobody foresaw.
+
+    A front end keeps the last exception for ``%tb``; the frames of a refused switch would keep
+    every value alive that the switch looked at.  And a value's own code may raise anything: a
+    request of the front end's that only a refusal can end would have no answer.
+    """
+
+    @functools.wraps(method)
+    def bare(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        try:
+            return method(*args, **kwargs)
+        except GPULeaseError as error:
+            error.__cause__ = error.__context__ = None
+            raise error.with_traceback(None) from None
+        except Exception:  # noqa: BLE001 - it is logged
+            failure = unforeseen(method.__name__)
+        raise failure
+
+    return bare
+
+
 class Exchange:
     """Home's; one exchange with the companion at a time (``_exchange``)."""
 
@@ -165,6 +191,7 @@ class Exchange:
         notes, self._notes = tuple(self._notes), []
         return notes
 
+    @refusing
     def commit_pending(self) -> bool:
         """Commit what a drain received (main thread, between cells)."""
         found = bool(self._arrived)
@@ -176,29 +203,3 @@ class Exchange:
 def away_of(said: Mapping[str, Any]) -> dict[str, Absent]:
     """Return what the companion says of names that are not bound there."""
     return {name: Absent(*each) for name, each in said.items()}
-
-
-_P = ParamSpec("_P")
-_R = TypeVar("_R")
-
-
-def refusing(method: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Let refusals of ``method`` pass with no frame of it, and make one of what nobody foresaw.
-
-    A front end keeps the last exception for ``%tb``; the frames of a refused switch would keep
-    every value alive that the switch looked at.  And a value's own code may raise anything: a
-    request of the front end's that only a refusal can end would have no answer.
-    """
-
-    @functools.wraps(method)
-    def bare(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-        try:
-            return method(*args, **kwargs)
-        except GPULeaseError as error:
-            error.__cause__ = error.__context__ = None
-            raise error.with_traceback(None) from None
-        except Exception:  # noqa: BLE001 - it is logged
-            failure = unforeseen(method.__name__)
-        raise failure
-
-    return bare

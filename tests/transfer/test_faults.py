@@ -109,21 +109,35 @@ def test_an_interrupt_does_not_wait_for_the_other_side(pair, tmp_path):
     pair.home("assert y == [2, 3]")
 
 
-def test_what_nobody_foresaw_is_a_refusal_and_leaves_all_as_it_was(pair, monkeypatch):
-    """A request of the front end's beside a cell would have no answer to another exception."""
+@pytest.fixture
+def unforeseen(monkeypatch):
+    """Return what makes the next commit at home fail as nobody foresaw."""
     usual = commit.apply
 
     def fails(*args):
         monkeypatch.setattr(commit, "apply", usual)
         raise RuntimeError("not foreseen")
 
+    return lambda: monkeypatch.setattr(commit, "apply", fails)
+
+
+def test_what_nobody_foresaw_is_a_refusal_and_leaves_all_as_it_was(pair, unforeseen):
+    """A request of the front end's beside a cell would have no answer to another exception."""
     pair.gpu("x = [1]")
     pair.start_gpu("x.append(2)")
-    monkeypatch.setattr(commit, "apply", fails)
+    unforeseen()
     with pytest.raises(GPULeaseError, match="failed inside gpulease") as error:
         pair.end_gpu()
     assert error.value.reason == "internal"
     pair.home("assert x == [1, 2]")
+
+
+def test_what_nobody_foresaw_at_the_end_of_a_lease_is_said_and_can_be_tried_again(lazy, unforeseen):
+    lazy.gpu("x = [1]")
+    unforeseen()
+    assert not lazy.side.drain(60).done
+    assert lazy.side.drain(60).done
+    assert lazy.ns["x"] == [1]
 
 
 def test_too_big_for_home_stays_away_and_says_so(new_pair):
