@@ -31,7 +31,7 @@ async def test_an_ask_is_granted_connected_returned_and_freed(site: Site) -> Non
     ended = await site.lease(lease["id"], "ended")
     assert ended.end_reason == "returned"
     await supervisor.next("end")
-    await wait_for_async(lambda: free(site) == 2, 30, "the device to be free")
+    await wait_for_async(lambda: free(site) == 2, what="the device to be free")
     view = channel.view(lease["id"])
     assert view is not None
     assert "grant" not in view
@@ -45,7 +45,7 @@ def free(site: Site) -> int:
 async def test_only_the_servers_own_channel_learns_the_grant(site: Site) -> None:
     page = await Server.join(site, site.hub.page_token("stu"))
     lease, channel, supervisor = await active_lease(site)
-    await wait_for_async(lambda: (page.view(lease["id"]) or {}).get("state") == "active", 30)
+    await wait_for_async(lambda: (page.view(lease["id"]) or {}).get("state") == "active")
     shown = [m for m in page.messages if m["type"] == "lease"]
     assert shown
     assert all("grant" not in message["lease"] for message in shown)
@@ -80,7 +80,7 @@ async def test_ask_and_withdraw_at_once_leaves_nothing(site: Site) -> None:
         await client.end(lease["id"])
         ended = await site.lease(lease["id"], "ended")
         assert ended.end_reason in {"withdrawn", "returned"}
-    await wait_for_async(lambda: free(site) == 2, 30, "both devices to be free")
+    await wait_for_async(lambda: free(site) == 2, what="both devices to be free")
 
 
 async def test_an_ask_while_draining_makes_the_same_lease_active_again(site: Site) -> None:
@@ -102,7 +102,7 @@ async def expected(site: Site, token: str, lease_id: str) -> LeaseView:
         view = await site.client(token).lease(lease_id)
         return view if view["expected_between"] else None
 
-    return await wait_for_async(told, 30, "an expected time", every=0.2)
+    return await wait_for_async(told, what="an expected time", every=0.2)
 
 
 async def test_who_waits_sees_position_and_reason_and_is_next_when_one_ends(hub, run) -> None:
@@ -186,7 +186,7 @@ async def test_a_lease_in_use_stays_and_its_server_is_kept_from_the_hubs_culler(
         lease, channel, supervisor = await active_lease(site)
         await _claimed(site, lease)
         working = asyncio.ensure_future(_idle(supervisor, use=0.9, threads=1))
-        await wait_for_async(lambda: hub.activity, 30, "the hub to be told of activity")
+        await wait_for_async(lambda: hub.activity, what="the hub to be told of activity")
         user, body = hub.activity[0]
         assert user == "stu"
         assert "" in body["servers"]
@@ -231,7 +231,7 @@ async def test_one_wrong_look_at_a_server_that_holds_its_channel_ends_nothing(
         return {user: {} for user in users} if len(looks) == 1 else await whole(users)
 
     monkeypatch.setattr(services.hub, "running", running)
-    await wait_for_async(lambda: len(looks) > 3, 30, "three looks at the hub")
+    await wait_for_async(lambda: len(looks) > 3, what="three looks at the hub")
     assert services.ledger.leases[lease["id"]].state == "active"
     hub.users["stu"]["servers"] = {}
     assert (await site.lease(lease["id"], "ended")).end_reason == "server_gone"
@@ -242,7 +242,7 @@ async def test_one_wrong_look_at_a_server_that_holds_its_channel_ends_nothing(
 async def test_a_hub_that_is_away_ends_nothing(site: Site, hub) -> None:
     lease, channel, supervisor = await active_lease(site)
     hub.down = True
-    await wait_for_async(lambda: site.service.services.hub.problem, 30, "the hub to be missed")
+    await wait_for_async(lambda: site.service.services.hub.problem, what="the hub to be missed")
     assert site.service.services.ledger.leases[lease["id"]].state == "active"
     assert site.service.services.health()["status"] == "degraded"
     await supervisor.close()
@@ -267,7 +267,7 @@ async def test_a_supervisor_that_fails_to_start_is_tried_again(site: Site) -> No
     queued = await site.lease(lease["id"], "queued")
     assert queued.reason == "supervisor_failed"
     assert queued.failures == 1
-    await wait_for_async(lambda: free(site) == 2, 30, "the device to be free")
+    await wait_for_async(lambda: free(site) == 2, what="the device to be free")
     await channel.close()
 
 
@@ -323,7 +323,7 @@ async def test_the_holder_alone_reads_which_notebook_uses_the_gpu(site: Site, hu
     async def named() -> bool:
         return (await own.lease(lease["id"]))["notebook"] == "week1/lab.ipynb"
 
-    await wait_for_async(named, 10, "the notebook's name")
+    await wait_for_async(named, what="the notebook's name")
     assert (await admin.lease(lease["id"]))["notebook"] == ""
     await supervisor.close()
     await channel.close()

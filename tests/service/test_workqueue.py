@@ -107,7 +107,7 @@ async def test_one_that_fails_or_hangs_holds_no_other_back(bench: Bench) -> None
     await wait_for_async(lambda: len(bench.world.asked("bad")) > 2, 10, "more tries")
     assert [alert.lease_id for alert in bench.workqueue.alerts()] == ["bad"]
     bench.world.failing.clear()
-    await wait_for_async(lambda: not bench.workqueue.alerts(), 10, "the bad one works")
+    await wait_for_async(lambda: not bench.workqueue.alerts(), what="the bad one works")
     assert len(bench.world.asked("slow")) == 1
 
 
@@ -145,14 +145,14 @@ async def test_a_look_does_not_shorten_the_rest_after_a_failure_and_a_change_doe
     bench.workqueue._back_off = 1000.0
     bench.world.failing["one"] = OSError("no")
     held = await bench.started("one")
-    await wait_for_async(bench.workqueue.alerts, 10, "the failure")
+    await wait_for_async(bench.workqueue.alerts, what="the failure")
     for _ in range(5):
         bench.workqueue.compare({})
         await asyncio.sleep(0)
     assert len(bench.world.asked("one")) == 1
     bench.world.failing.clear()
     await bench.record(held, ended(held))
-    await wait_for_async(lambda: not bench.workqueue.alerts(), 10, "the stop")
+    await wait_for_async(lambda: not bench.workqueue.alerts(), what="the stop")
     assert bench.world.asked("one")[-1] == ("stop", 3)
 
 
@@ -165,7 +165,7 @@ async def test_who_is_not_the_writer_any_more_does_nothing(bench: Bench, tmp_pat
     other = Store.open(f"sqlite:///{tmp_path / 'leases.sqlite'}")
     bench.ledger._confirmed_at = float("-inf")  # the last write is a while ago
     bench.workqueue.compare({})
-    await wait_for_async(bench.workqueue.alerts, 10, "the refusal")
+    await wait_for_async(bench.workqueue.alerts, what="the refusal")
     assert bench.world.done == []
     with pytest.raises(GPULeaseError, match=r"taken over|writes to this"):
         await bench.ledger.confirm()

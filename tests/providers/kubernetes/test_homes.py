@@ -37,7 +37,7 @@ async def homes(directory, *answers):
 
 async def looked(found):
     """Wait until nothing is being looked at."""
-    await wait_for_async(lambda: not found._looks, 10, "the claim was looked at")
+    await wait_for_async(lambda: not found._looks, what="the claim was looked at")
 
 
 @pytest.mark.parametrize(

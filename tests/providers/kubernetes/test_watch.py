@@ -92,7 +92,7 @@ async def test_it_lists_then_follows_what_changes():
     ]
     async with watching([Listing([pod("a", "4")], "5")], [events]) as (client, watched, moved):
         await watched.synced()
-        await wait_for_async(lambda: len(client.since) == 2, 10)
+        await wait_for_async(lambda: len(client.since) == 2)
         assert names(watched) == ["b"]
         assert watched.objects["ns", "b"]["x"] == 1
         assert client.since == ["5", "20"], "a watch that ended goes on from the bookmark"
@@ -112,7 +112,7 @@ async def test_a_cut_goes_on_from_the_last_version_and_is_a_problem_meanwhile():
         await wait_for_async(
             lambda: watched.problem and problems.append(watched.problem) is None, 10
         )
-        await wait_for_async(lambda: len(client.since) == 3 and not watched.problem, 10)
+        await wait_for_async(lambda: len(client.since) == 3 and not watched.problem)
         assert client.since == ["5", "6", "6"]
         assert watched.lists == 1
         assert names(watched) == ["b"]
@@ -124,7 +124,7 @@ async def test_a_version_that_is_too_old_lists_anew_and_tells_what_is_gone(where
     gone = [GoneError("too old")] if where == "at once" else [OPENED, GoneError("too old")]
     lists = [Listing([pod("a", "4")], "5"), Listing([pod("c", "30")], "31")]
     async with watching(lists, [gone]) as (client, watched, moved):
-        await wait_for_async(lambda: len(client.since) == 2, 10)
+        await wait_for_async(lambda: len(client.since) == 2)
         assert client.since == ["5", "31"]
         assert names(watched) == ["c"]
         assert watched.problem == ""
@@ -139,7 +139,7 @@ async def test_it_is_not_synced_before_a_list_succeeded():
         assert watched.problem == "not listed yet"
         assert not watched._synced.is_set()
         await asyncio.wait_for(watched.synced(), 10)
-        await wait_for_async(lambda: not watched.problem, 10)
+        await wait_for_async(lambda: not watched.problem)
 
 
 async def test_a_collection_that_may_be_missing_is_empty_without():
@@ -156,7 +156,7 @@ async def test_after_many_failures_everything_is_listed_anew():
     failures = [[UnavailableError("away")]] * module.LIST_ANEW
     lists = [Listing([pod("a", "4")], "5"), Listing([], "9")]
     async with watching(lists, failures) as (client, watched, _):
-        await wait_for_async(lambda: watched.lists == 2, 10)
+        await wait_for_async(lambda: watched.lists == 2)
         await wait_for_async(lambda: client.since[-1] == "9", 10)
         assert names(watched) == []
 
@@ -169,7 +169,7 @@ async def test_what_is_not_kept_is_not_there():
         watched,
         moved,
     ):
-        await wait_for_async(lambda: len(moved) == 2, 10)
+        await wait_for_async(lambda: len(moved) == 2)
         assert names(watched) == []
 
 
