@@ -231,6 +231,8 @@ def reduce_part(obj: Any, framed: Callable[..., Any]) -> Any:
             if type(value) is list and value is getattr(type(obj), key, None):
                 del reduced[2][key]
         reduced[2].update(own_column(obj))
+        if "attrs" in reduced[2]:  # which makes a copy of it; set last, this is the very one
+            reduced[2]["_attrs"] = reduced[2]["attrs"]
     return tuple(replaced(part, stand) for part in reduced)
 
 

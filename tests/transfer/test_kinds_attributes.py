@@ -21,6 +21,8 @@ KINDS = {
     "a function whose module is in no variable": Kind(
         "import types\nm = types.ModuleType('json'); exec(\"\"\"\nk = 0\ndef grow():\n    global k\n    k += 1\"\"\", vars(m))\nx = m.grow; z = [m.grow]; del m",
         "x()", "(x.__globals__['k'], z[0] is x)"),
+    "what a frame has noted of itself": Kind("import pandas as pd\nx = pd.DataFrame({'a': [1]}); cfg = x.attrs; s = x.a; own = s.attrs",
+                                             "x.attrs['k'] = cfg; cfg['n'] = x; own['s'] = s", "(cfg is x.attrs, sorted(cfg), cfg.get('n', x) is x, own is s.attrs, own.get('s', s) is s)"),
     "names that no cell can write": Kind("x = [1]\nglobals()['Box[int]'] = x; globals()['Figure[a]'] = 3", "globals()['Box[int]'].append(2); globals()['Figure[a]'] += 1",
                                          "(globals()['Box[int]'] is x, x, globals()['Figure[a]'])", alone=True),
     "a dictionary that is its own attributes": Kind(
