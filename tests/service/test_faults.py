@@ -27,7 +27,13 @@ async def test_a_locked_database_grants_nothing_and_recovers(site: Site, tmp_pat
     lock.close()
     lease = await client.ask({})
     await site.lease(lease["id"], "starting")
-    await wait_for_async(lambda: site.service.services.health()["status"] == "ok", 30)
+
+    def recovered() -> bool:
+        health = site.service.services.health()
+        assert (health["store"], health["planning"]) == ("ok", "ok"), health
+        return True
+
+    await wait_for_async(recovered)
 
 
 async def test_a_grant_that_cannot_be_stored_is_not_made(site: Site, tmp_path: Path) -> None:

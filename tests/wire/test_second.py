@@ -176,13 +176,13 @@ def test_streams_that_always_break_are_given_up(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize("side", ["client", "server"])
 def test_a_connection_that_is_cut_while_it_brings_loses_nothing(ends: Ends, side: str) -> None:
     bulk = getattr(ends, side)._second.bulk
-    pending = ends.client.request("bring", {}, progress=lambda *_: cut())
 
-    def cut() -> None:
+    def cut(*_: int) -> None:
         for stream in bulk._streams:
             with suppress(OSError):
                 stream._connection.shutdown(socket.SHUT_RDWR)
 
+    pending = ends.client.request("bring", {}, progress=cut)
     reply = pending.wait(60)
     assert reply is not None
     assert reply.blobs[0] == ends.blob

@@ -99,6 +99,8 @@ class PodResources:
             options = [
                 ("grpc.max_receive_message_length", 16 * 2**20),
                 ("grpc.enable_http_proxy", 0),
+                # Else it may get the connection of the one before, to a kubelet that is gone.
+                ("grpc.use_local_subchannel_pool", 1),
             ]
             self._channel = grpc.insecure_channel(f"unix://{self._socket.absolute()}", options)
         ask = self._channel.unary_unary(
