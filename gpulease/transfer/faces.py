@@ -214,7 +214,7 @@ def _reduce_pandas(obj: Any, shown: Shown) -> Any:
     if not any(map(shown, arrays)):
         return NotImplemented
     maker, args, *_ = obj.__reduce__()
-    return referring, (maker, args, references)
+    return referring, (maker, args, references), _noted(obj) or None
 
 
 def reduce_part(obj: Any, framed: Callable[..., Any]) -> Any:
@@ -225,15 +225,32 @@ def reduce_part(obj: Any, framed: Callable[..., Any]) -> Any:
     # Blocks copy on write what they share; others have an array once.
     has_own = hasattr(obj, "mgr_locs") or type(obj).__name__.endswith("Manager")
     stand = functools.partial(framed, block=id(obj) if has_own else 0)
-    if len(reduced) > 2 and type(reduced[2]) is dict:
-        for key, value in list(reduced[2].items()):
+    parts: list[Any] = [*reduced, None] if len(reduced) == 2 else list(reduced)
+    made, args, state, *rest = parts
+    as_it_is = _noted(obj)
+    if type(state) is dict:
+        for key, value in list(state.items()):
             # The list ``_metadata`` of its class, say: else all frames would share it.
             if type(value) is list and value is getattr(type(obj), key, None):
-                del reduced[2][key]
-        reduced[2].update(own_column(obj))
-        if "attrs" in reduced[2]:  # which makes a copy of it; set last, this is the very one
-            reduced[2]["_attrs"] = reduced[2]["attrs"]
-    return tuple(replaced(part, stand) for part in reduced)
+                del state[key]
+        state.update(own_column(obj))
+        if "attrs" in state:  # which makes a copy of it; set last, this is the very one
+            as_it_is = {"attrs": state["attrs"], "_attrs": state["attrs"], **as_it_is}
+        state = {**replaced(state, stand), **as_it_is}
+    elif state is None:
+        state = as_it_is or None
+    else:
+        state = replaced(state, stand)
+    return (made, replaced(args, stand), state, *rest)
+
+
+def _noted(obj: Any) -> dict[str, Any]:
+    """Return the attributes that a cell has noted on a part of a frame: ``df.title = "ages"``.
+
+    pandas leaves them out; its own have names that begin with an underscore.
+    """
+    held = getattr(obj, "__dict__", {}).items()
+    return {name: value for name, value in held if not name.startswith("_")}
 
 
 def replaced(value: Any, replace: Callable[[Any], Any], depth: int = 3) -> Any:

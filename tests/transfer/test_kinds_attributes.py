@@ -23,6 +23,8 @@ KINDS = {
         "x()", "(x.__globals__['k'], z[0] is x)"),
     "what a frame has noted of itself": Kind("import pandas as pd\nx = pd.DataFrame({'a': [1]}); cfg = x.attrs; s = x.a; own = s.attrs",
                                              "x.attrs['k'] = cfg; cfg['n'] = x; own['s'] = s", "(cfg is x.attrs, sorted(cfg), cfg.get('n', x) is x, own is s.attrs, own.get('s', s) is s)"),
+    "what a cell has noted on a frame": Kind("import pandas as pd, numpy as np\nx = pd.DataFrame({'a': [1, 2]}); s = x.a.copy(); i = x.columns; v = x.a.to_numpy(); l = [v]; x.title = 'ages'; s.n = 0; i.of = l; j = pd.Index(v); j.me = j",
+                                             "x.title += '!'; s.n += 1; l.append(s.n); s.l = l; j.k = s.n", "(x.title, s.n, i.of is l, i is x.columns, getattr(s, 'l', l) is l, j.me is j, getattr(j, 'k', 0), np.shares_memory(l[0], x.a.to_numpy()))"),
     "names that no cell can write": Kind("x = [1]\nglobals()['Box[int]'] = x; globals()['Figure[a]'] = 3", "globals()['Box[int]'].append(2); globals()['Figure[a]'] += 1",
                                          "(globals()['Box[int]'] is x, x, globals()['Figure[a]'])", alone=True),
     "a dictionary that is its own attributes": Kind(
