@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import logging
 import os
 import pickle
 import queue
@@ -45,7 +44,6 @@ from .roots import Hidden, is_variable
 from .side import Side
 from .structure import ShowingSide
 
-log = logging.getLogger(__name__)
 #: Requests that are given up where a cell runs.
 _WHILE_NOTHING_RUNS = frozenset(("pack", "lacking", "result", "unpark", "import", "structure"))
 

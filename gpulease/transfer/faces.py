@@ -227,8 +227,9 @@ def reduce_part(obj: Any, framed: Callable[..., Any]) -> Any:
     stand = functools.partial(framed, block=id(obj) if has_own else 0)
     parts: list[Any] = [*reduced, None] if len(reduced) == 2 else list(reduced)
     made, args, state, *rest = parts
-    as_it_is = _noted(obj)
+    noted = _noted(obj)
     if type(state) is dict:
+        as_it_is = {name: value for name, value in noted.items() if name not in state}
         for key, value in list(state.items()):
             # The list ``_metadata`` of its class, say: else all frames would share it.
             if type(value) is list and value is getattr(type(obj), key, None):
@@ -238,7 +239,7 @@ def reduce_part(obj: Any, framed: Callable[..., Any]) -> Any:
             as_it_is = {"attrs": state["attrs"], "_attrs": state["attrs"], **as_it_is}
         state = {**replaced(state, stand), **as_it_is}
     elif state is None:
-        state = as_it_is or None
+        state = noted or None
     else:
         state = replaced(state, stand)
     return (made, replaced(args, stand), state, *rest)

@@ -68,8 +68,7 @@ def keeps(obj: Any) -> list[Any]:
     kind = type(obj)
     if kind is types.FunctionType:
         return list(obj.__closure__ or ())
-    np = library("numpy")
-    if np is not None and is_a(obj, np.ndarray) and obj.base is not None:
+    if is_array(kind) and obj.base is not None:
         if is_over_lasting(obj):
             return []
         root, exporter = memory.Memory().owner(obj)

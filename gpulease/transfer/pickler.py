@@ -411,9 +411,8 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         if type(reduced) is not tuple:  # it is found again by this name, as numpy's functions are
             self.met.named[id(obj)] = obj
             return reduced
-        return tuple(
-            faces.replaced(part, functools.partial(self._own_array, obj)) for part in reduced
-        )
+        own_array = functools.partial(self._own_array, obj)
+        return tuple(faces.replaced(part, own_array) for part in reduced)
 
     def _own_array(self, owner: Any, array: Any) -> Any:
         return array.copy() if array.base is owner else array
