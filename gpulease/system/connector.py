@@ -2,7 +2,8 @@
 
 aiohttp forgets a connection whose call was cancelled, or whose websocket was closed, while TLS
 still says good-bye: for half a minute if the other side does not answer, and for ever if the loop
-ends first.
+ends first.  And asyncio keeps one open for ever whose maker was cancelled when its socket was
+connected and TLS had not begun: a transport that is closed then does not close its socket.
 """
 
 from __future__ import annotations
@@ -21,21 +22,34 @@ END_SECONDS = 5.0
 
 
 class Connector(aiohttp.TCPConnector):
-    """A connector that knows each connection it made and has not lost yet."""
+    """A connector that knows each connection it makes or made and has not lost yet."""
 
     def __init__(self, **options: Any) -> None:
         # Where aiodns is installed (the hub brings it) aiohttp looks names up with it, and cancels
         # its resolver at the end without closing it: a thread and five descriptors stay open.
         super().__init__(resolver=aiohttp.ThreadedResolver(), **options)
+        self._making: set[asyncio.Task[ResponseHandler]] = set()
         self._made: dict[asyncio.Future[None], asyncio.BaseTransport] = {}
 
     async def _create_connection(self, *args: Any, **kwargs: Any) -> ResponseHandler:
-        protocol = await super()._create_connection(*args, **kwargs)
+        making = asyncio.ensure_future(super()._create_connection(*args, **kwargs))
+        self._making.add(making)
+        making.add_done_callback(self._keep)
+        try:
+            return await asyncio.shield(making)
+        except asyncio.CancelledError:
+            making.add_done_callback(_cut)
+            raise
+
+    def _keep(self, making: asyncio.Task[ResponseHandler]) -> None:
+        self._making.remove(making)
+        if making.cancelled() or making.exception() is not None:
+            return
+        protocol = making.result()
         ended, transport = protocol.closed, protocol.transport
         if ended is not None and transport is not None:
             self._made[ended] = transport
             ended.add_done_callback(self._lost)
-        return protocol
 
     def _lost(self, ended: asyncio.Future[None]) -> None:
         del self._made[ended]
@@ -44,6 +58,11 @@ class Connector(aiohttp.TCPConnector):
 
     async def end(self) -> None:
         """Cut every connection and return once their transports have ended."""
+        if self._making:
+            _, hung = await asyncio.wait(self._making.copy(), timeout=END_SECONDS)
+            for making in hung:
+                making.cancel()
+                await asyncio.wait([making])
         for transport in self._made.values():
             if isinstance(transport, asyncio.WriteTransport):
                 transport.abort()
@@ -51,3 +70,9 @@ class Connector(aiohttp.TCPConnector):
             await asyncio.wait(list(self._made), timeout=END_SECONDS)
         if self._made:
             log.warning("%d connections do not end", len(self._made))
+
+
+def _cut(making: asyncio.Task[ResponseHandler]) -> None:
+    """End a connection that nobody waits for any more."""
+    if not making.cancelled() and making.exception() is None:
+        making.result().abort()

@@ -5,10 +5,12 @@ import base64
 import contextlib
 import gc
 import hashlib
+import socket
 import ssl
 from pathlib import Path
 
 import aiohttp
+import pytest
 
 from gpulease.system.connector import Connector
 from testcluster.pki import Authority
@@ -42,21 +44,52 @@ class Silent:
         writer.transport.abort()
 
 
-async def test_a_closed_websocket_is_ended_though_nobody_answers(tmp_path: Path) -> None:
-    authority, pair = Authority.new(), tmp_path / "pair.pem"
+def contexts(folder: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """Return the server's side of TLS and the client's."""
+    authority, pair = Authority.new(), folder / "pair.pem"
     pair.write_bytes(authority.server("127.0.0.1"))
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(pair)
+    server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    server.load_cert_chain(pair)
+    return server, ssl.create_default_context(cadata=authority.pem())
+
+
+async def test_a_closed_websocket_is_ended_though_nobody_answers(tmp_path: Path) -> None:
+    context, ours = contexts(tmp_path)
     silent = Silent()
-    connector = Connector(ssl=ssl.create_default_context(cadata=authority.pem()))
+    connector = Connector(ssl=ours)
     async with tcp_server(silent.serve, context) as port:
         async with aiohttp.ClientSession(connector=connector) as session:
-            socket = await session.ws_connect(f"https://127.0.0.1:{port}/", timeout=_AT_ONCE)
-            connection = socket.get_extra_info("socket")
-            await socket.close()
+            talk = await session.ws_connect(f"https://127.0.0.1:{port}/", timeout=_AT_ONCE)
+            connection = talk.get_extra_info("socket")
+            await talk.close()
         assert connection.fileno() >= 0, "the session has forgotten it, and it is open"
         await connector.end()
         assert connection.fileno() == -1
+        silent.lost.set()
+
+
+@pytest.mark.parametrize("turns", range(60))
+async def test_a_call_that_is_cancelled_while_it_connects_leaves_nothing(
+    tmp_path: Path, turns: int
+) -> None:
+    context, ours = contexts(tmp_path)
+    opened: list[socket.socket] = []
+
+    def open_socket(address: aiohttp.AddrInfoType) -> socket.socket:
+        opened.append(socket.socket(*address[:3]))
+        return opened[-1]
+
+    silent = Silent()
+    connector = Connector(ssl=ours, socket_factory=open_socket)
+    async with tcp_server(silent.serve, context) as port:
+        async with aiohttp.ClientSession(connector=connector) as session:
+            call = asyncio.ensure_future(session.get(f"https://127.0.0.1:{port}/"))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            call.cancel()
+            await asyncio.wait([call])
+        await connector.end()
+        assert [each.fileno() for each in opened] == [-1] * len(opened)
         silent.lost.set()
 
 
