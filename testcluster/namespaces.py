@@ -41,28 +41,49 @@ def run(*command: str) -> None:
 
 def claim(directory: Path) -> Layout:
     """Take the first free number on this machine; what a dead cluster left is removed."""
-    RECORDS.mkdir(exist_ok=True)
-    # One at a time: of two that start together, one would remove what the other has just made.
-    with (RECORDS / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with _numbers_held():
         for number in itertools.count():
             layout = Layout(directory=directory, number=number)
             holder = holder_of(layout)
             if holder is None or not _alive(holder):
                 break
-        remove(layout)
+        _remove(layout)
         # Until the namespaces stand, the starting process itself is the holder.
-        record = json.dumps({"holder": os.getpid(), "directory": str(directory)})
-        layout.record.write_text(record, encoding="utf-8")
+        _note_holder(layout, os.getpid())
         return layout
+
+
+@contextmanager
+def _numbers_held() -> Iterator[None]:
+    """Keep others from taking or giving back a number.
+
+    One that is half given back looks free, and the rest of its removal would meet its next owner.
+    """
+    RECORDS.mkdir(exist_ok=True)
+    with (RECORDS / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def holder_of(layout: Layout) -> int | None:
     """Return the process that keeps the cluster's namespaces alive, as the machine counts."""
+    holder = _record(layout).get("holder")
+    return int(holder) if holder else None
+
+
+def _record(layout: Layout) -> dict[str, int | str]:
     try:
-        return int(json.loads(layout.record.read_text(encoding="utf-8"))["holder"])
-    except (FileNotFoundError, ValueError):
-        return None
+        found: dict[str, int | str] = json.loads(_read(layout.record))
+    except ValueError:  # there is none
+        return {}
+    return found
+
+
+def _note_holder(layout: Layout, holder: int) -> None:
+    note = {"holder": holder, "directory": str(layout.directory)}
+    written = layout.record.with_suffix(".new")
+    written.write_text(json.dumps(note), encoding="utf-8")
+    written.replace(layout.record)  # nobody reads half a record
 
 
 def make(layout: Layout, pause: Path, attached: bool) -> int:
@@ -88,9 +109,8 @@ def make(layout: Layout, pause: Path, attached: bool) -> int:
             preexec_fn=die_with_parent if attached else None,
         )
     outer.returncode = 0  # it may outlive this process on purpose: no warning about that
-    holder = _child_of(outer.pid, pause.name)
-    note = {"holder": holder, "outer": outer.pid, "directory": str(layout.directory)}
-    layout.record.write_text(json.dumps(note), encoding="utf-8")
+    holder = _child_of(outer.pid, pause.name, log.name)
+    _note_holder(layout, holder)
     _make_mounts(layout, holder)
     return holder
 
@@ -129,6 +149,12 @@ def _set_network(place: Path | int) -> None:
 
 def remove(layout: Layout) -> None:
     """End every process of the cluster and remove what it left; safe to repeat."""
+    with _numbers_held():
+        if _record(layout).get("directory") == str(layout.directory):  # not its next owner's
+            _remove(layout)
+
+
+def _remove(layout: Layout) -> None:
     holder = holder_of(layout)
     if holder is not None and holder != os.getpid() and _is_pause(holder):
         os.kill(holder, signal.SIGKILL)
@@ -217,10 +243,12 @@ def _remove_directory(group: Path) -> None:
     _wait(gone, 60.0, f"control group {group} to be empty")
 
 
-def _child_of(outer: int, name: str) -> int:
+def _child_of(outer: int, name: str, log: str) -> int:
     """Return the process that unshare forked, once it has become the pause program."""
 
     def child() -> int:
+        if not _alive(outer):
+            raise RuntimeError(f"no namespaces: {_read(Path(log)).strip()}")
         text = _read(Path(f"/proc/{outer}/task/{outer}/children"))
         pid = int(text.split()[0]) if text.split() else 0
         return pid if pid and _read(Path(f"/proc/{pid}/comm")).strip() == name else 0

@@ -59,9 +59,6 @@ class KernelSocket:
         self._socket = socket
         self._session = uuid.uuid4().hex
         self._waiting: dict[str, asyncio.Queue[dict[str, Any] | None]] = {}
-        #: Messages that belong to no cell of ours (notes that arrive between cells).
-        self.others: list[dict[str, Any]] = []
-        self._news = asyncio.Event()
         self._reader = asyncio.ensure_future(self._read())
 
     async def __aenter__(self) -> Self:
@@ -106,18 +103,6 @@ class KernelSocket:
             del self._waiting[message_id]
         run.seconds = time.monotonic() - began
         return run
-
-    async def wait_for_note(
-        self, wanted: Callable[[dict[str, Any]], bool], *, seconds: float
-    ) -> dict[str, Any]:
-        """Return the first message outside a cell that is ``wanted``; those already there count."""
-        async with asyncio.timeout(seconds):
-            while True:
-                self._news.clear()
-                for message in self.others:
-                    if wanted(message):
-                        return message
-                await self._news.wait()
 
     async def _collect(
         self,
@@ -180,11 +165,8 @@ class KernelSocket:
     def _take(self, message: dict[str, Any]) -> None:
         parent = (message.get("parent_header") or {}).get("msg_id", "")
         queue = self._waiting.get(parent)
-        if queue is not None:
+        if queue is not None:  # else it belongs to no cell of ours
             queue.put_nowait(message)
-        else:
-            self.others.append(message)
-            self._news.set()
 
 
 def _without_buffers(data: bytes) -> dict[str, Any]:

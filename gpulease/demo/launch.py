@@ -34,7 +34,7 @@ from gpulease.demo.options import (
     Ports,
 )
 from gpulease.errors import GPULeaseError
-from gpulease.system.loopback_ports import any_port, hold_port
+from gpulease.system.loopback_ports import free_port, hold_port
 
 #: Seconds until everything must answer; a first start compiles and migrates.
 START_MAX = 120.0
@@ -143,24 +143,15 @@ def choose_ports(public: int | None) -> Ports:
             f"--port must be from 0 (any free one) to 65535, not {public}.",
             next_step="See gpulease demo --help.",
         )
-    with contextlib.ExitStack() as held:
-        wanted = (8000, 0) if public is None else (public,)
-        first = next(
-            (
-                port
-                for each in wanted
-                if (port := hold_port(held, each) if each else any_port(held))
-            ),
-            None,
+    if public and not hold_port(public):
+        raise GPULeaseError(
+            "port_taken",
+            f"Port {public} of this machine is taken.",
+            next_step="Give another with --port, or leave it out for any free one.",
         )
-        if first is None:
-            raise GPULeaseError(
-                "port_taken",
-                f"Port {public} of this machine is taken.",
-                next_step="Give another with --port, or leave it out for any free one.",
-            )
-        others = [any_port(held) for _ in range(3)]
-    return Ports(first, *others)
+    if public is None and hold_port(8000):
+        public = 8000
+    return Ports(public or free_port(), free_port(), free_port(), free_port())
 
 
 def _answers(url: str) -> bool:

@@ -65,5 +65,5 @@ def sweep(*, grace: float) -> set[int]:
             tree.reap_orphans()
             if time.monotonic() > until:
                 break
-            time.sleep(0.02)
+            time.sleep(0.02)  # no event tells that a process which is no child has ended
     return left

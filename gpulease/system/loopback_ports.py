@@ -2,44 +2,54 @@
 
 from __future__ import annotations
 
-import contextlib
+import os
 import random
 import socket
+from collections import deque
 from pathlib import Path
 from typing import Final
 
 _KERNELS_PORTS: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _LOWEST: Final = 10_000
 _TRIES: Final = 100
+_MOST: Final = 64
+
+#: Descriptors that hold the ports given last.  A server binds its own long before 64 more are.
+_holders: deque[int] = deque()
 
 
 def free_port() -> int:
-    """Return a loopback port that is free now, and that the kernel gives nobody by itself."""
-    with contextlib.ExitStack() as held:
-        return any_port(held)
+    """Return a loopback port that is free, and given neither by the kernel nor by this to others.
 
-
-def any_port(held: contextlib.ExitStack) -> int:
-    """Hold a free loopback port that the kernel gives nobody by itself.
-
-    It is let go before its user binds it.  One of the kernel's own range may become another
-    process's meanwhile, even as the near end of a connection.
+    One of the kernel's own range may become another process's before its user binds it, even as the
+    near end of a connection.  The port stays bound here, and its user can bind it too if it sets
+    SO_REUSEADDR, as servers do.
     """
     first = int(_KERNELS_PORTS.read_text().split()[0]) if _KERNELS_PORTS.exists() else _LOWEST
     ours = range(_LOWEST, first)
     for _ in range(_TRIES if ours else 0):
-        port = hold_port(held, random.choice(ours))
-        if port is not None:
+        if port := _hold(random.choice(ours), shared=False):
             return port
-    return hold_port(held, 0) or 0
+    return _hold(0, shared=False)
 
 
-def hold_port(held: contextlib.ExitStack, port: int) -> int | None:
-    """Bind a loopback port until ``held`` closes; return its number, or None where it is taken."""
-    holder = held.enter_context(socket.socket())
-    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+def hold_port(port: int) -> bool:
+    """Hold this loopback port for its user; return False where somebody has it."""
+    return _hold(port, shared=True) > 0  # connections to the user before may linger on it
+
+
+def _hold(port: int, *, shared: bool) -> int:
+    holder = socket.socket()
+    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, shared)
     try:
         holder.bind(("127.0.0.1", port))
     except OSError:
-        return None
-    return int(holder.getsockname()[1])
+        holder.close()
+        return 0
+    # Set after the bind, too, it lets the user bind, and not the next one that looks as this did.
+    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    bound = int(holder.getsockname()[1])
+    _holders.append(holder.detach())
+    if len(_holders) > _MOST:
+        os.close(_holders.popleft())
+    return bound

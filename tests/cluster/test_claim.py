@@ -1,4 +1,4 @@
-"""Clusters that start together get numbers of their own."""
+"""Clusters that start and end at the same moments keep to numbers of their own."""
 
 import subprocess
 import sys
@@ -6,49 +6,40 @@ from pathlib import Path
 
 import pytest
 
-from testcluster import namespaces
-from testcluster.layout import Layout
+from testcluster.processes import REPOSITORY
 
 pytestmark = pytest.mark.cluster
 
-CLAIM = """
+ROUNDS = """
 import sys
 from pathlib import Path
-from testcluster import namespaces
-print("ready", flush=True)
-sys.stdin.readline()
-print(namespaces.claim(Path(sys.argv[1])).number, flush=True)
-sys.stdin.read()
+from testcluster import images, namespaces
+
+directory, last = Path(sys.argv[1]), None
+for _ in range(8):
+    layout = namespaces.claim(directory)
+    try:
+        layout.make()
+        holder = namespaces.make(layout, images.pause_program(), attached=True)
+        assert str(directory) in layout.record.read_text()
+        if last is not None and last != layout:
+            namespaces.remove(last)  # given back: another's by now
+        assert namespaces.holder_of(layout) == holder
+    finally:
+        namespaces.remove(layout)
+    last = layout
 """
 
 
-def read(claim: "subprocess.Popen[str]") -> str:
-    assert claim.stdout is not None
-    return claim.stdout.readline().strip()
-
-
-def test_starts_at_the_same_moment_take_different_numbers(tmp_path: Path) -> None:
-    claims = [
+def test_numbers_taken_and_given_back_at_once_are_nobody_elses(tmp_path: Path) -> None:
+    owners = [
         subprocess.Popen(
-            [sys.executable, "-c", CLAIM, str(tmp_path / str(n))],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
+            [sys.executable, "-c", ROUNDS, str(tmp_path / str(n))],
+            cwd=REPOSITORY,
+            stderr=subprocess.PIPE,
             text=True,
         )
-        for n in range(6)
+        for n in range(4)
     ]
-    numbers: list[int] = []
-    try:
-        for claim in claims:
-            assert read(claim) == "ready"
-        for claim in claims:
-            assert claim.stdin is not None
-            claim.stdin.write("go\n")
-            claim.stdin.flush()
-        numbers = [int(read(claim)) for claim in claims]
-    finally:
-        for claim in claims:
-            claim.communicate()
-        for number in numbers:
-            namespaces.remove(Layout(directory=tmp_path, number=number))
-    assert len(set(numbers)) == len(numbers)
+    errors = [owner.communicate()[1] for owner in owners]
+    assert [owner.returncode for owner in owners] == [0] * 4, "\n".join(errors)

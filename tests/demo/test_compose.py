@@ -7,7 +7,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from traitlets.config.loader import PyFileConfigLoader
 
 from gpulease.demo import processes
 from gpulease.demo.options import PEOPLE
-from gpulease.system.loopback_ports import any_port
+from gpulease.system.loopback_ports import free_port
 from tests import logs
 from tests.browser.demo import RunningDemo
 from tests.end_to_end.people import at_work
@@ -115,8 +115,7 @@ class Machine:
 @pytest.mark.site
 @pytest.mark.timeout(600)
 def test_its_commands_serve_a_login_and_a_gpu(tmp_path: Path) -> None:
-    with ExitStack() as held:
-        ports = {name: str(any_port(held)) for name in ("8000", "8081", "8001", "9980")}
+    ports = {name: str(free_port()) for name in ("8000", "8081", "8001", "9980")}
     machine = Machine(tmp_path, ports)
     demo = RunningDemo(f"http://127.0.0.1:{ports['8000']}/", tmp_path / "hub", os.getpid())
 

@@ -78,16 +78,16 @@ async def behind_proxy():
     url = f"http://127.0.0.1:{port}"
     try:
         async with aiohttp.ClientSession() as session:
+            route = {"target": f"http://127.0.0.1:{nobody}"}
 
             async def answers():
                 try:
-                    return (await session.get(f"{url}/quick")).status == 200
+                    told = await session.post(f"http://127.0.0.1:{api}/api/routes/away", json=route)
+                    return told.ok and (await session.get(f"{url}/quick")).status == 200
                 except aiohttp.ClientError:
                     return False
 
-            await wait_for_async(answers, what="the proxy answers")
-            route = {"target": f"http://127.0.0.1:{nobody}"}
-            await session.post(f"http://127.0.0.1:{api}/api/routes/away", json=route)
+            await wait_for_async(answers, what="the proxy answers on both of its ports")
             yield url, session, app[GATE]
     finally:
         process.terminate()

@@ -28,16 +28,13 @@ def kernels_own() -> range:
 def test_a_server_gets_a_port_that_no_other_process_is_given_before_it_binds_it():
     port = asyncio.run(Local().start())
     assert port not in kernels_own()
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", port))
+    socket.create_server(("127.0.0.1", port)).close()  # as servers bind theirs
 
 
 def test_a_start_after_one_that_failed_takes_another_port():
     spawner = Local()
     first = asyncio.run(spawner.start())
-    with socket.socket() as another:
-        another.bind(("127.0.0.1", first))
-        another.listen()
+    with socket.create_server(("127.0.0.1", first)):
         assert asyncio.run(spawner.start()) not in (0, first)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -125,15 +126,16 @@ async def test_the_first_process_the_service_and_its_ancestors_hold_no_device(
 
 def test_the_service_is_spared_though_its_environment_has_the_mark() -> None:
     """A demo that was started in a GPU cell, for example."""
+    mark = f"outer-{secrets.token_hex(6)}"  # the whole machine is looked at
     script = (
         "import os; from gpulease.providers.local import processes as p\n"
-        "mine = p.marked()['outer']; assert mine, 'the mark is not there'\n"
+        f"mine = p.marked()[{mark!r}]; assert mine, 'the mark is not there'\n"
         "assert {each.pid for each in mine} >= {os.getpid()}\n"
         "print(p.of_account(mine, os.geteuid()), p.kill(mine, os.geteuid()))"
     )
     done = subprocess.run(
         [sys.executable, "-c", script],
-        env={**os.environ, ENV_LEASE: "outer"}, capture_output=True, text=True, check=False,
+        env={**os.environ, ENV_LEASE: mark}, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stdout.strip()) == (0, "set() 0"), done.stderr
 
