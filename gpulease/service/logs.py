@@ -47,7 +47,7 @@ _SECRETS = (
     re.compile(r"()\beyJ[\w-]+\.[\w-]+\.[\w-]*"),
     # A long random string.
     re.compile(r"()\b[0-9a-fA-F]{32,}\b"),
-    re.compile(r"()\b[A-Za-z0-9_-]{43,}={0,2}"),
+    re.compile(r"()(?=[_-]*[A-Za-z0-9])[A-Za-z0-9_-]{43,}={0,2}"),  # no line of dashes
     # An address's login; a port and a path in which somebody's name has an @ are none.
     re.compile(r"(://[^/\s:@'\"]*:)(?!\d+/)[^\s'\"]{1,256}(?=@)"),
     re.compile(r"(://)[^/\s:@'\"]+(?=@)"),
