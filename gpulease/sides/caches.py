@@ -40,13 +40,6 @@ def make(function: Any, maxsize: int | None, typed: bool) -> Any:
     return functools.lru_cache(maxsize=maxsize, typed=typed)(function)
 
 
-def is_alike(one: Any, other: Any) -> bool:
-    """Say whether one cached function can become what another one is."""
-    return (
-        one.__wrapped__ is other.__wrapped__ and one.cache_parameters() == other.cache_parameters()
-    )
-
-
 def content_of(cached: Any) -> Content:
     """Return what is in a cached function."""
     attributes = {name: value for name, value in vars(cached).items() if name not in _ITS_OWN}

@@ -25,13 +25,3 @@ def ask(value: Any, name: str) -> Any:
         return getattr(value, name, None)
     except Exception:  # noqa: BLE001 - a value may raise anything
         return None
-
-
-def unseen(error: Exception, kind: type | None = None) -> str:
-    """Say that a look at a value raised ``error``.
-
-    ``kind`` is the type of the object that was looked at, where that is known.
-    """
-    what = f"an object of the type {name_of_type(kind)}" if kind is not None else "an object"
-    text = " ".join(str(error).split())[:200]
-    return f"{what} that cannot be looked at ({type(error).__name__}: {text or 'no message'})"

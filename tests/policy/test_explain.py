@@ -11,7 +11,7 @@ import pytest
 import gpulease
 from gpulease.policy import lifecycle, reasons
 from gpulease.policy.explanation.catalogue import ADMIN_STEPS, REFUSALS, audited
-from gpulease.policy.explanation.explain import admin_step, explain, refusal
+from gpulease.policy.explanation.explain import admin_step, explain
 from gpulease.policy.explanation.forecast import expected_end, expected_start, next_starts, position
 from gpulease.policy.idleness import warned_at
 from gpulease.policy.lifecycle.table import LEAVING_CAUSES, TRANSITIONS
@@ -150,7 +150,6 @@ def test_every_refusal_is_explained():
     assert "unknown_class" in codes
     assert codes - set(REFUSALS) == set()
     assert all(re.fullmatch("[a-z_]+", code) for code in REFUSALS)
-    assert refusal("queue_full").sentence == "The queue is full."
 
 
 def test_the_queue_is_explained_with_place_and_time():

@@ -17,7 +17,7 @@ import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time
 from difflib import get_close_matches
 from itertools import chain, pairwise, takewhile
 from typing import TYPE_CHECKING, Annotated, ClassVar, Final, NamedTuple
@@ -106,11 +106,6 @@ def wall_clock(at: datetime, zone: ZoneInfo) -> datetime:
 def wall_text(at: datetime) -> str:
     """Return a time of the wall clock as it was given: to the minute, or to its second."""
     return at.isoformat(timespec="seconds" if at.second else "minutes")
-
-
-def moved(start: datetime, zone: ZoneInfo) -> timedelta:
-    """Return by how much the zone's clocks move a time that does not exist; zero for others."""
-    return wall_clock(instant(start, zone), zone) - start
 
 
 #: A repetition is cut to so many months from the present, or from a later start ...

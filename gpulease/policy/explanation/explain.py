@@ -14,7 +14,6 @@ from typing import Any, Final
 from gpulease.policy import queue, reasons
 from gpulease.policy.catalog import Elastic
 from gpulease.policy.explanation import catalogue
-from gpulease.policy.explanation.catalogue import REFUSALS
 from gpulease.policy.health import MAX_FAILURES
 from gpulease.policy.lifecycle import time_outs_of
 from gpulease.policy.model import (
@@ -201,16 +200,6 @@ def admin_step(lease: Lease) -> str:
     steps = catalogue.ADMIN_STEPS
     step = steps.get(lease.end_cause) or steps.get(lease.reason, "")
     return Text(step, lease=lease.id)
-
-
-def refusal(code: str) -> Explanation:
-    """Return what a refusal's code means.
-
-    Raises:
-        KeyError: the code is in no catalogue.
-    """
-    sentence, step = REFUSALS[code]
-    return Explanation(Text(sentence), Text(step))
 
 
 def _numbers(lease: Lease, policy: PolicyDocument, outs: TimeOuts) -> dict[str, Any]:
