@@ -113,7 +113,8 @@ def remember(error: BaseException, frames: Sequence[Frame]) -> None:
 def forget(newer: bool) -> None:
     """Have no last error here, for the other side's is newer; or, not ``newer``, it has none.
 
-    Of a newer one whoever asks for it here is told where it is.
+    Who asks for a newer one here is told where it is.  A program that the notebook sends calls this
+    by its name (``kernel.outputs``).
     """
     for name in (*_LAST, "__getattr__"):
         vars(sys).pop(name, None)

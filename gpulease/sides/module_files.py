@@ -156,17 +156,6 @@ def _is_of_packages(folder: str) -> bool:
     return False
 
 
-def is_alike(name: str, digest: str) -> bool:
-    """Say whether an imported module was loaded from the file that has this digest.
-
-    Where the person lets IPython load what was edited, that is done first.
-    """
-    text = digest.partition(_AGAIN)[0]
-    if _text(name) != text:
-        load_edited()
-    return _text(name) == text != _UNKNOWN
-
-
 def load_edited() -> None:
     """Let IPython load what was edited now, where the person has it do so before each cell."""
     if (reloader := _autoreload()) is not None:

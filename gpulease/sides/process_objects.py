@@ -39,11 +39,6 @@ def context() -> decimal.Context:
     return _Main.context or decimal.getcontext()
 
 
-def may_be(kind: type) -> bool:
-    """Say whether an object of this type may be one."""
-    return kind is decimal.Context or (kind.__module__, kind.__qualname__) in _ATTRIBUTES
-
-
 def reduce(obj: Any) -> tuple[Callable[..., Any], tuple[Any, ...]] | None:
     """Return how the other side's is found; None for what is another one."""
     kind = type(obj)

@@ -22,14 +22,27 @@ from typing import Any
 
 _HEAP, _FIXED, _BASE = 1 << 9, 1 << 8, 1 << 10
 _DESCRIPTORS = (types.GetSetDescriptorType, types.MemberDescriptorType)
+_COMPILED = (types.WrapperDescriptorType, types.MethodDescriptorType)
+_statements: weakref.WeakKeyDictionary[type, bool] = weakref.WeakKeyDictionary()
 _spaces: weakref.WeakKeyDictionary[type, Any] = weakref.WeakKeyDictionary()
 _slots: weakref.WeakKeyDictionary[type, tuple[Any, ...]] = weakref.WeakKeyDictionary()
 _bases: weakref.WeakKeyDictionary[type, type | None] = weakref.WeakKeyDictionary()
 
 
 def made_by_python(cls: type) -> bool:
-    """Say whether a class statement made this class."""
-    return (cls.__flags__ & (_HEAP | _FIXED | _BASE)) == _HEAP | _BASE
+    """Say whether a class statement made this class.
+
+    A compiled module may make one that looks so by its flags (those of wrapt): its methods are code
+    of its own, and so is what its instances hold.
+    """
+    if (cls.__flags__ & (_HEAP | _FIXED | _BASE)) != _HEAP | _BASE:
+        return False
+    found = _statements.get(cls)
+    if found is None:
+        found = _statements[cls] = not any(
+            type(each) in _COMPILED and each.__objclass__ is cls for each in vars(cls).values()
+        )
+    return found
 
 
 def space_of(obj: Any) -> dict[str, Any] | None:

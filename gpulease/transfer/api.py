@@ -310,20 +310,6 @@ class Receiver:
     holds: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True)
-class Sealed:
-    """A component that this side cannot open."""
-
-    packed: PackedComponent
-    #: Of the side that has packed it.
-    digest: bytes
-    #: What it refers to, kept alive, by id.
-    classes: Mapping[str, type]
-    reason: str
-    #: Its variables that were not bound again or deleted here.
-    names: set[str]
-
-
 class AbandonedError(Exception):
     """A pass was given up because user code began to run."""
 

@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 import sys
 import types
+import weakref
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gpulease.sides.libraries import package_of
 
-from . import anatomy, own, ways
+from . import anatomy, own, rebuild, ways
 
 _WAYS = (
     "__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__getnewargs__",
     "__getnewargs_ex__",
 )  # fmt: skip
-#: Where a class is by chance, and on the other side perhaps not.
-_NO_HOME = sys.stdlib_module_names | {"__main__"}
+#: Where a class is by chance, and on the other side perhaps not; multiprocessing has the notebook
+#: under another name, too.
+_NO_HOME = sys.stdlib_module_names | {"__main__", "__mp_main__"}
 #: Library classes whose ``__getstate__`` gives copies, leaves out what a cell can read, or changes
 #: what is looked at (statsmodels' results).  patsy's cannot be pickled, so statsmodels makes them
 #: again, with the names that its caller has.
 _FORGETFUL = {
+    ("bs4", "BeautifulSoup"),
     ("collections", "Counter"),
     ("patsy", "*"),
+    ("sqlalchemy", "MetaData"),
     ("transformers", "BatchEncoding"),
     *(("statsmodels", name) for name in ("DiscreteResults", "ModelData", "NegativeBinomial")),
     *(
@@ -52,6 +58,21 @@ def is_loose(module: types.ModuleType) -> bool:
     """Say whether no import finds a module: it was made by a cell, as ``module_from_spec`` does."""
     name = vars(module).get("__name__")
     return type(name) is not str or sys.modules.get(name) is not module
+
+
+def is_copy(space: Mapping[str, Any], namespace: Mapping[str, Any]) -> bool:
+    """Say whether globals are a copy of the notebook's: attrs makes one for each class."""
+    names = {"__name__", "__builtins__"}
+    same = {name for name in names if space.get(name, space) is namespace.get(name)}
+    return space is not namespace and same == names
+
+
+def copies(classes: Iterable[type], namespace: Mapping[str, Any]) -> list[Any]:
+    """Return such copies that methods of these classes have: most of what is in one is not used."""
+    methods = (each for cls in classes for each in list(vars(cls).values()))
+    spaces = {id(each.__globals__): each.__globals__ for each in methods
+              if type(each) is types.FunctionType}  # fmt: skip
+    return [space for space in spaces.values() if is_copy(space, namespace)]
 
 
 def found_elsewhere(cls: Any) -> tuple[Any, str] | None:
@@ -101,6 +122,56 @@ def _is_forgetful(cls: type) -> bool:
     return (package, cls.__name__) in _FORGETFUL or (package, "*") in _FORGETFUL
 
 
+#: By class, the names that its code has.
+_named: weakref.WeakKeyDictionary[type, frozenset[str]] = weakref.WeakKeyDictionary()
+
+
+def noted(obj: Any) -> dict[str, Any]:
+    """Return the attributes that no code of its class names: a cell noted them on an object.
+
+    A library's way of pickling leaves out what it does not know: ``image.label = "cat"``.
+    """
+    kind = type(obj)
+    if not anatomy.made_by_python(kind) or issubclass(kind, types.ModuleType):
+        return {}
+    space = anatomy.space_of(obj) or {}
+    if kind not in _named:
+        parts = [each for base in kind.__mro__ for each in vars(base).items()]
+        held = (part for _, value in parts for part in own.parts_of(value))
+        codes = (each.__code__ for each in held if type(each) is types.FunctionType)
+        names = frozenset(name for name, _ in parts).union(*map(_names, codes))
+        _named[kind] = names.difference(functools.WRAPPER_ASSIGNMENTS)  # of ``functools.wraps``
+    return {name: value for name, value in space.items() if name not in _named[kind]}
+
+
+def _names(code: types.CodeType) -> set[str]:
+    found = {*code.co_names, *(each for each in code.co_consts if type(each) is str)}
+    inner = (each for each in code.co_consts if type(each) is types.CodeType)
+    return found.union(*map(_names, inner))
+
+
 def is_the_persons(cls: type) -> bool:
-    """Say whether a class is the person's: the way in which it is pickled is meant for files."""
-    return travels_by_value(cls) or own.is_own(cls.__module__)
+    """Say whether a class is the person's: the way in which it is pickled is meant for files.
+
+    That of a class that a library has made while it runs, as SQLAlchemy does, is the library's.
+    """
+    if not travels_by_value(cls):
+        return own.is_own(cls.__module__)
+    return not any(way in vars(base) for base in cls.__mro__[:-1] for way in _WAYS) or (
+        cls.__module__ == "__main__" or cls.__module__ not in sys.modules
+    )
+
+
+def with_noted(obj: Any, reduced: Any) -> Any:
+    """Add to a library's way what was noted on an object, unless it is in that already."""
+    more = noted(obj)
+    if more and reduced is NotImplemented:
+        reduced = obj.__reduce_ex__(5)
+    if not more or type(reduced) is not tuple:
+        return reduced
+    made, args, state, items, pairs, fill = (*reduced, *(None,) * 4)[:6]
+    if type(state) is dict:
+        more = {name: value for name, value in more.items() if name not in state}
+    if not more:
+        return reduced
+    return made, args, (fill, state, more), items, pairs, rebuild.fill_noted

@@ -32,23 +32,9 @@ _SKIPPED = frozenset((
     "__qualname__", *private.ENUM_MAPS,
 ))  # fmt: skip
 _SLOTS = (types.MemberDescriptorType, types.GetSetDescriptorType)
+_PLACES = {"__dict__", "__weakref__"}
+_PARAMETERS = (typing.TypeVar, typing.ParamSpec, typing.TypeVarTuple)
 _METHODS = (types.FunctionType, staticmethod, classmethod, property)
-
-
-class _Shield:
-    """Goes first among a new class's bases: none of theirs hears of another subclass."""
-
-    __slots__ = ()
-
-    def __init_subclass__(cls, **_: Any) -> None:
-        pass
-
-
-class _OpenShield:
-    """The same for bases whose instances have attributes: without a base, for the layout."""
-
-    def __init_subclass__(cls, **_: Any) -> None:
-        pass
 
 
 def shell_of(cls: Any) -> tuple[Any, ...]:
@@ -59,6 +45,9 @@ def shell_of(cls: Any) -> tuple[Any, ...]:
         space["__slots__"] = (slots,) if isinstance(slots, str) else tuple(slots)
     # What the metaclass answers for by a property can be put into a class when it is made only.
     space |= {name: value for name, value in vars(cls).items() if _is_shadowed(cls, name)}
+    parameters = vars(cls).get("__parameters__")
+    if type(parameters) is tuple and all(type(each) in _PARAMETERS for each in parameters):
+        space["__parameters__"] = tuple(type(each) for each in parameters)
     members = None
     if isinstance(cls, enum.EnumMeta):
         made_from = anatomy.BUILTINS[_under(cls)].made_from
@@ -75,6 +64,9 @@ def _under(cls: Any) -> type:
 
 def make_shell(meta: Any, name: str, bases: tuple[Any, ...], space: Any, members: Any) -> Any:
     """Make an empty class; no code of its metaclass or its bases runs."""
+    if "__parameters__" in space:
+        # Other classes may hold ``A[int]``, which asks for as many parameters of these kinds.
+        space |= {"__parameters__": tuple(kind("T") for kind in space["__parameters__"])}
     made = _made_quietly(meta, name, bases, space)
     if members is not None:
         private.set_members(made, _new_members(made, members))
@@ -86,17 +78,40 @@ def _made_quietly(meta: Any, name: str, bases: tuple[Any, ...], space: Any) -> A
     maker: Any = abc.ABCMeta if issubclass(meta, abc.ABCMeta) else type
     if not any("__init_subclass__" in vars(base) for each in bases for base in each.__mro__[:-1]):
         return maker.__new__(meta, name, bases, dict(space))
-    # Bases can be replaced by such of one layout; what fails is a subclass until it is collected.
-    is_open = any("__dict__" in vars(base) for each in bases for base in each.__mro__)
-    for shield in (_OpenShield, _Shield) if is_open else (_Shield, _OpenShield):
-        made = maker.__new__(meta, name, (shield, *bases), dict(space))
-        with contextlib.suppress(TypeError):
-            type.__setattr__(made, "__bases__", bases)
-            return made
-    listening = (c for each in bases for c in each.__mro__ if "__init_subclass__" in vars(c))
-    if all(each.__module__ != "__main__" for each in listening):
-        return maker.__new__(meta, name, bases, dict(space))  # a library sees an empty class
-    raise RefusedError(f"the class {name}, whose bases want to hear of their subclasses")
+    made = maker.__new__(meta, name, (_shield_for(bases), *bases), dict(space))
+    try:
+        type.__setattr__(made, "__bases__", bases)
+    except TypeError:
+        raise RefusedError(
+            f"the class {name}, whose bases want to hear of their subclasses"
+        ) from None
+    return made
+
+
+def _shield_for(bases: tuple[Any, ...]) -> Any:
+    """Make a class that goes first among a new class's bases, and keeps the news of it to itself.
+
+    Bases can be replaced by such of one layout.  The first base gives it, unless another one has
+    fields; of a class without fields it is where ``__dict__`` and ``__weakref__`` are.
+    """
+    space: dict[str, Any] = {"__init_subclass__": _hear_nothing, "__slots__": ()}
+    model = bases[0]
+    while model is not object and not _PLACES & vars(model).keys():
+        model = model.__base__
+    if model is object or any(_has_fields(each) for base in bases for each in base.__mro__):
+        return type.__new__(type, "_Shield", (), space)
+    space["__slots__"] = tuple(_PLACES & vars(model).keys())
+    return _made_quietly(type(model.__base__), "_Shield", (model.__base__,), space)
+
+
+def _has_fields(cls: Any) -> bool:
+    if anatomy.made_by_python(cls):
+        return any(type(value) is types.MemberDescriptorType for value in vars(cls).values())
+    return bool(cls.__basicsize__ != object.__basicsize__ or cls.__itemsize__)
+
+
+def _hear_nothing(_cls: type, **_: Any) -> None:
+    pass
 
 
 def _new_members(cls: Any, members: list[tuple[str, str, Any]]) -> dict[str, Any]:

@@ -214,7 +214,7 @@ def _reduce_pandas(obj: Any, shown: Shown) -> Any:
     if not any(map(shown, arrays)):
         return NotImplemented
     maker, args, *_ = obj.__reduce__()
-    return referring, (maker, args, references), _noted(obj) or None
+    return referring, (maker, args, references)
 
 
 def reduce_part(obj: Any, framed: Callable[..., Any]) -> Any:
@@ -227,31 +227,17 @@ def reduce_part(obj: Any, framed: Callable[..., Any]) -> Any:
     stand = functools.partial(framed, block=id(obj) if has_own else 0)
     parts: list[Any] = [*reduced, None] if len(reduced) == 2 else list(reduced)
     made, args, state, *rest = parts
-    noted = _noted(obj)
     if type(state) is dict:
-        as_it_is = {name: value for name, value in noted.items() if name not in state}
         for key, value in list(state.items()):
             # The list ``_metadata`` of its class, say: else all frames would share it.
             if type(value) is list and value is getattr(type(obj), key, None):
                 del state[key]
         state.update(own_column(obj))
-        if "attrs" in state:  # which makes a copy of it; set last, this is the very one
-            as_it_is = {"attrs": state["attrs"], "_attrs": state["attrs"], **as_it_is}
-        state = {**replaced(state, stand), **as_it_is}
-    elif state is None:
-        state = noted or None
-    else:
-        state = replaced(state, stand)
+    attrs = state.get("attrs") if type(state) is dict else None
+    state = replaced(state, stand)
+    if attrs is not None:  # pandas makes a copy of it; set last, this is the very one
+        state = {**state, "attrs": attrs, "_attrs": attrs}
     return (made, replaced(args, stand), state, *rest)
-
-
-def _noted(obj: Any) -> dict[str, Any]:
-    """Return the attributes that a cell has noted on a part of a frame: ``df.title = "ages"``.
-
-    pandas leaves them out; its own have names that begin with an underscore.
-    """
-    held = getattr(obj, "__dict__", {}).items()
-    return {name: value for name, value in held if not name.startswith("_")}
 
 
 def replaced(value: Any, replace: Callable[[Any], Any], depth: int = 3) -> Any:

@@ -1,23 +1,30 @@
-"""Which components are one: those that share an object that can change."""
+"""Components, and which are one: those that share an object that can change."""
 
 from __future__ import annotations
 
+import argparse
 import enum
+import io
+import itertools
 import math
 import pickle
 import re
 import types
 import typing
-from collections.abc import Collection, Iterable, Iterator
-from itertools import compress
-from typing import Any, Protocol
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
 
 from gpulease.sides.libraries import library
+from gpulease.sides.names.analysis import SUBCLASSES, code_use
 
-from . import anatomy, in_place, ways
-from .by_class import is_loose, travels_by_value
+from . import anatomy, in_place, leaves, pieces, ways
+from .by_class import is_loose, takes_raw, travels_by_value
 from .memory import InFrame
 from .pickler import KINDS, Pickler
+from .pieces import buffer_digest, combine
+from .rebuild import seed
 from .refuse import RefusedError
 
 _PLAIN = frozenset((
@@ -48,7 +55,7 @@ class ToldApart:
     def ids(self, members: Iterable[int], objects: list[Any]) -> set[int]:
         """Return the ids of such objects; ``members`` are the ids of all ``objects``."""
         of_kind = {kind: self._kind(kind) for kind in set(map(type, objects))}
-        found = set(compress(members, map(of_kind.__getitem__, map(type, objects))))
+        found = set(itertools.compress(members, map(of_kind.__getitem__, map(type, objects))))
         if asked := [kind for kind, known in of_kind.items() if known is None]:
             found.update(id(o) for o in objects if type(o) in asked and _is_made_here(o))
         found.difference_update(self.named)
@@ -62,14 +69,12 @@ class ToldApart:
         return bool(known) and id(obj) not in self.named
 
     def _kind(self, kind: type) -> bool | None:
-        known = self._kinds.get(kind, self)
-        if known is self:
-            try:
-                known = _kind_can_change(kind)
-            except Exception:  # noqa: BLE001 - a metaclass may raise anything; packing names it
-                known = True
-            self._kinds[kind] = known
-        return known  # type: ignore[return-value]
+        try:
+            if kind not in self._kinds:
+                self._kinds[kind] = _kind_can_change(kind)
+            return self._kinds[kind]
+        except Exception:  # noqa: BLE001 - a metaclass may raise anything; packing names it
+            return True
 
 
 def _kind_can_change(kind: type) -> bool | None:  # noqa: PLR0911 - one a kind
@@ -97,34 +102,173 @@ def _is_made_here(obj: Any) -> bool:
     return is_loose(obj) if type(obj) is types.ModuleType else travels_by_value(obj)
 
 
-#: A larger component's ids are not put into a set: what it has met is looked up.
-_MANY = 1000
+#: What is packed as what it refers to, besides instances that are their attributes.
+_AS_THEY_ARE = frozenset((
+    list, dict, set, tuple, frozenset, str, bytes, bytearray, int, float, complex, bool, type(None),
+))  # fmt: skip
 
 
-class Member(Protocol):
-    """A component (see ``survey.Component``)."""
+class Seed:
+    """Stands for something that both sides know while the beginning of a stream is packed."""
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return seed, (self.key,)
+
+
+class Preamble:
+    """The beginning of a stream, after which a pickler's memo holds what both sides know."""
+
+    def __init__(self, known: Mapping[str, Any]) -> None:
+        out = io.BytesIO()
+        pickler = pickle.Pickler(out, protocol=5)
+        pickler.dump([Seed(key) for key in known])
+        self.memo: dict[int, tuple[int, Any]] = {}
+        for key, (index, obj) in pickler.memo.copy().items():
+            if type(obj) is Seed:
+                self.memo[id(known[obj.key])] = (index, known[obj.key])
+            else:
+                self.memo[key] = (index, obj)
+        self.stream = out.getvalue()
+
+
+@dataclass(frozen=True)
+class Writing:
+    """A pickler at work."""
+
+    pickler: Pickler
+    out: io.BytesIO
+    buffers: list[Any]
+    start: Preamble
+
+
+@dataclass
+class Component:
+    """Roots that share something, packed."""
 
     roots: frozenset[str]
-    members: dict[int, Any]
-    kept_spaces: frozenset[int]
+    stream: bytes = b""
+    buffers: list[Any] = field(default_factory=list)
+    #: By id, what has memory that travels in pieces, and the digests of these.
+    large: dict[str, Any] = field(default_factory=dict)
+    pieces: dict[str, bytes] = field(default_factory=dict)
+    digest: bytes = b""
+    #: By ``id``, everything that the pickler met: its place in the memo, and the object.
+    members: dict[int, tuple[int | None, Any]] = field(default_factory=dict)
+    #: The objects once more, and their types.
+    objects: list[Any] = field(default_factory=list)
+    kinds: set[type] = field(default_factory=set)
+    #: Ids of dictionaries that belong to an object for good, whether they were met or not.
+    kept_spaces: frozenset[int] = frozenset()
+    told_apart: ToldApart = field(default_factory=lambda: ToldApart({}))
+    #: The roots as they follow each other in the stream.
+    order: tuple[str, ...] = ()
+    #: While a survey runs, where more roots can be written; None where that cannot be.
+    writes: Writing | None = None
+    #: Dictionaries with names of their own that belong to an object for good: id -> that object.
+    spaces: dict[int, Any] = field(default_factory=dict)
+    #: Lists of a library's settings that are in it, by key.
+    settings: dict[str, Any] = field(default_factory=dict)
+    #: Ids of the classes that it refers to.
+    classes: frozenset[str] = frozenset()
+    error: RefusedError | None = None
+    #: Whether it was not looked at (see ``sending.rest``); then its size, and what its code reads.
+    rests: bool = False
+    known_reads: set[str] | None = None
+    known_size: int = 0
+    #: How many objects have places of their own in the stream.
+    deep: int = 0
+    #: Pins of the other side whose contents follow the roots.
+    filled: tuple[str, ...] = ()
+
+    def written(self, writing: Writing) -> None:
+        """Take what a pickler has written."""
+        self.stream = writing.start.stream + writing.out.getvalue()
+        self.buffers = list(writing.buffers)  # the pickler's own grows where more is written
+        self.large = dict(writing.pickler.large)
+        self.pieces = {oid: pieces.digests(found) for oid, found in self.large.items()}
+        parts = (buffer_digest(buffer.raw()) for buffer in self.buffers)
+        self.digest = combine([self.stream, *parts, *self.pieces.values()])
 
     @property
+    def names(self) -> list[str]:
+        """The variables among the roots."""
+        return [root[2:] for root in self.roots if root[0] == "n"]
+
+    @cached_property
     def ids(self) -> set[int]:
-        """Return the ids of its objects that can change."""
+        """The ids of objects that can change; ``has`` asks for one of them."""
+        return self.told_apart.ids(self.members, self.objects) | self.kept_spaces
 
     def has(self, key: int) -> bool:
         """Say whether an object that can change is in it."""
+        if key in self.kept_spaces:
+            return True
+        return key in self.members and self.told_apart.can_change(self.members[key][1])
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the stream and the memory beside it."""
+        sizes: list[int] = [buffer.raw().nbytes for buffer in self.buffers]
+        sizes += map(pieces.size, self.large.values())
+        return self.known_size + len(self.stream) + sum(sizes)
+
+    def is_plain(self, also: Collection[type] = ()) -> bool:
+        """Say whether all objects were packed as what they refer to, and nothing else.
+
+        ``also`` are kinds for which that does not matter.
+        """
+        bare = {kind for kind in self.kinds if anatomy.is_bare(kind) and takes_raw(kind)}
+        by_name = {kind for kind in self.kinds if issubclass(kind, type | types.ModuleType)}
+        by_name.discard(types.ModuleType)
+        kinds = self.kinds.difference(_AS_THEY_ARE, bare, by_name, also)
+        if not kinds <= {types.FunctionType, types.ModuleType}:
+            return False
+        return not any(self.has(id(obj)) for obj in self.of_kinds(kinds))
+
+    def is_in_order(self) -> bool:
+        """Say whether another process that has loaded it packs it into the same bytes."""
+        np = library("numpy")
+        arrays = {kind for kind in self.kinds if np and issubclass(kind, np.ndarray | np.dtype)}
+        if self.deep or not self.kinds.isdisjoint((set, frozenset)):
+            return False
+        return self.is_plain({kind for kind in arrays if kind.__module__.startswith("numpy")})
+
+    def of_kinds(self, kinds: Collection[type]) -> list[Any]:
+        """Return what is of one of these types."""
+        if self.kinds.isdisjoint(kinds):
+            return []
+        return [obj for obj in self.objects if type(obj) in kinds]
+
+    def reads(self) -> set[str] | None:
+        """Return the global names that its code may touch; None where that cannot be told."""
+        if self.rests:
+            return self.known_reads
+        found: set[str] = set()
+        staying = self.of_kinds(leaves.RUNNING)
+        for code in itertools.chain(self.of_kinds((types.CodeType,)), leaves.code_within(staying)):
+            use = code_use(code)
+            if use.unbounded or SUBCLASSES in use.reads:
+                return None
+            found |= use.reads | use.writes
+        return found
 
 
-def joined(components: Iterable[Member]) -> list[frozenset[str]] | None:
+#: A larger component's ids are not put into a set: what it has met is looked up.
+MANY = 1000
+
+
+def joined(components: Iterable[Component]) -> list[frozenset[str]] | None:
     """Return the roots of each group with those joined that share an object, None if none do."""
-    groups: list[tuple[frozenset[str], list[Member]]] = []
+    groups: list[tuple[frozenset[str], list[Component]]] = []
     seen: set[int] = set()
-    large: list[Member] = []
+    large: list[Component] = []
     any_shared = False
     for component in components:
         roots, parts = component.roots, [component]
-        is_large = len(component.members) > _MANY
+        is_large = len(component.members) > MANY
         if _meets(component, seen) or any(_share(component, each) for each in large):
             any_shared = True
             shared = [each for each in groups if any(_share(component, one) for one in each[1])]
@@ -139,14 +283,14 @@ def joined(components: Iterable[Member]) -> list[frozenset[str]] | None:
     return [roots for roots, _ in groups] if any_shared else None
 
 
-def _meets(component: Member, ids: set[int]) -> bool:
+def _meets(component: Component, ids: set[int]) -> bool:
     """Say whether a component has one of these objects, each of which can change."""
     return not (component.members.keys().isdisjoint(ids) and component.kept_spaces.isdisjoint(ids))
 
 
-def _share(one: Member, other: Member) -> bool:
+def _share(one: Component, other: Component) -> bool:
     less, more = sorted((one, other), key=lambda each: len(each.members))
-    if len(less.members) <= _MANY:
+    if len(less.members) <= MANY:
         return _meets(more, less.ids)
     both = less.members.keys() & more.members.keys() | less.kept_spaces & more.kept_spaces
     both.update(key for key in less.kept_spaces if key in more.members)
@@ -154,12 +298,32 @@ def _share(one: Member, other: Member) -> bool:
     return any(less.has(key) or key in more.kept_spaces for key in both)
 
 
+class LeadsError(Exception):
+    """What is packed leads to an object of a large component, which is the argument."""
+
+
+class Probe(Pickler):
+    """Packs what does not lead to one of ``others``, or goes on with what stands for that."""
+
+    others: Collection[Component] = ()
+    goes_on = False
+
+    def reducer_override(self, obj: Any) -> Any:
+        """Reduce one object; raises LeadsError."""
+        for each in self.others:
+            if id(obj) in each.members and each.has(id(obj)):
+                if self.goes_on:
+                    return object, ()
+                raise LeadsError(each)
+        return super().reducer_override(obj)
+
+
 TOO_DEEP = "objects that hold each other too deeply"
 _FLAT = (list, dict, set)
 
 
 class Asked(Pickler):
-    """For NaNs, each of which is itself only, and for ``vars`` of a namespace or a module.
+    """For values that are told by ``is``, and for ``vars`` of a namespace or a module.
 
     Such a dictionary cannot be replaced by another, so its other names mean the object.
     """
@@ -168,14 +332,13 @@ class Asked(Pickler):
         """Return what stands for an object."""
         if type(obj) is dict and (owner := self.spaces.get(id(obj))) is not None:
             return "vars", owner
-        if type(obj) is not float or obj == obj:  # noqa: PLR0124 - that is what a NaN is
-            return None
-        np = library("numpy")
-        if obj is math.nan:  # noqa: PLW0177 - which one it is
-            return "math"
-        if np is not None and obj is np.nan:
-            return "numpy"
-        return self.met.others.id_of(obj)
+        if obj is argparse.SUPPRESS:
+            return "argparse"
+        if type(obj) is float and obj != obj:  # noqa: PLR0124 - that is what a NaN is
+            np = library("numpy")
+            names = {id(math.nan): "math", id(np and np.nan): "numpy"}
+            return names.get(id(obj)) or self.met.others.id_of(obj)
+        return None
 
 
 class Token:

@@ -17,7 +17,7 @@ from typing import Any
 from gpulease.sides.libraries import library
 
 from . import anatomy, in_place, ways
-from .survey import Component
+from .groups import Component
 from .tables import counted, may_be_inner, references
 
 #: Objects that hold others and are no identity of their own: who holds one, holds what is in it.

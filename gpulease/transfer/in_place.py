@@ -167,7 +167,7 @@ def put(obj: Any, content: Any) -> bool:  # noqa: PLR0911 - one a kind
         if len(code.co_freevars) != len(obj.__code__.co_freevars):
             return False
         obj.__code__ = code
-        rebuild.fill_function(obj, (parts, space))
+        rebuild.fill_function(obj, (parts, space, None))
         return True
     if kind in _ITERATORS:
         return _fill_iterator(obj, content)

@@ -7,6 +7,7 @@ no leaves, and neither is what has an equality of its own: to be asked for it is
 
 from __future__ import annotations
 
+import csv
 import functools
 import gc
 import io
@@ -26,6 +27,8 @@ from .stayed import Stayed
 _NEVER = (mmap.mmap, memoryview, weakref.ref)
 _GRAPH = "CUDAGraph"
 _METHODS = (types.MethodType, types.BuiltinFunctionType, types.MethodWrapperType)
+#: Iterators that compiled code makes over others; those of itertools are some, too.
+_OVER = frozenset((map, filter, zip, enumerate, type(csv.reader([]))))
 #: What runs code of its own when it is used.
 RUNNING = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
 _CODE = ("gi_code", "cr_code", "ag_code")
@@ -44,7 +47,12 @@ travelling: list[Callable[[type], bool]] = [lambda kind: ways.of(kind) is not No
 
 def may_be(kind: type) -> bool:
     """Say whether an object of exactly this type may be a leaf, or stand for one."""
-    return kind is Stayed or kind in _METHODS or bool(_words_of(kind))
+    return (
+        issubclass(kind, Stayed)
+        or kind in _METHODS
+        or _is_over_others(kind)
+        or bool(_words_of(kind))
+    )
 
 
 def leaf_kind(obj: Any) -> str | None:
@@ -54,6 +62,8 @@ def leaf_kind(obj: Any) -> str | None:
         inner = leaf_kind(obj.__self__)
         return f"a method of {inner}" if inner is not None else None
     words = _words_of(kind)
+    if not words and _is_over_others(kind):
+        return _over_leaf(obj)
     if not words or any(says(kind) for says in travelling) or is_running_shell(obj):
         return None
     if issubclass(kind, io.IOBase) and (standard_name(obj) is not None or is_closed_file(obj)):
@@ -63,9 +73,17 @@ def leaf_kind(obj: Any) -> str | None:
     return words
 
 
-def stays(obj: Any) -> bool:
-    """Say whether ``obj`` is a leaf, or stands for one."""
-    return type(obj) is Stayed or leaf_kind(obj) is not None
+def _is_over_others(kind: type) -> bool:
+    return kind in _OVER or kind.__module__ == "itertools"
+
+
+def _over_leaf(iterator: Any) -> str | None:
+    """Say that an iterator goes on with a leaf: what stands for that cannot be iterated over."""
+    held = gc.get_referents(iterator)
+    # Not by a loop over the tuple: ``zip_longest`` leaves holes in its own.
+    held += gc.get_referents(*(each for each in held if type(each) is tuple))
+    inner = next((found for each in held if (found := leaf_kind(each)) is not None), None)
+    return f"an iterator over {inner}" if inner is not None else None
 
 
 def _words_of(kind: type) -> str:
@@ -110,8 +128,6 @@ _LOCKS = (_LOCK, _RLOCK)
 _KINDS = (*_LOCKS, threading.Condition)
 #: What a condition has of its own; any other attribute is the user's.
 _PLAIN = frozenset(vars(threading.Condition()))
-#: Those that the other side may have: what stands for a held one would come too late there.
-_shared: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def may_be_lock(kind: type) -> bool:
@@ -128,14 +144,9 @@ def is_free(obj: Any) -> bool:
         return repr(obj).startswith("<unlocked")
     if kind is not threading.Condition or not vars(obj).keys() <= _PLAIN:
         return False
-    lock = lock_of(obj)
+    lock = obj._lock  # noqa: SLF001 - Python says it nowhere else
     free = type(lock) in _LOCKS and is_free(lock) and not obj._waiters  # noqa: SLF001 - no other way
     return free and not _others_may_notify()
-
-
-def lock_of(condition: Any) -> Any:
-    """Return what a condition is over: others may share it."""
-    return condition._lock  # noqa: SLF001 - Python says it nowhere else
 
 
 def _others_may_notify() -> bool:
@@ -153,29 +164,6 @@ def _is_of_notebook(thread: threading.Thread) -> bool:
     space = getattr(code, "__globals__", None) if type(code) is types.FunctionType else None
     main = vars(sys.modules["__main__"])
     return space is main or type(thread).__module__ == "__main__"
-
-
-def share(obj: Any) -> None:
-    """Note that the other side has, or gets, one for this."""
-    _shared.add(obj)
-
-
-def shell_of(obj: Any) -> tuple[Any, ...]:
-    """Return what ``make`` needs for another one."""
-    kind = type(obj)
-    if kind is threading.Condition:
-        return "condition", lock_of(obj)
-    return "lock" if kind is _LOCK else "rlock", None
-
-
-def make(kind: str, lock: Any) -> Any:
-    """Return a free one."""
-    if kind == "condition":
-        made: Any = threading.Condition(lock)
-    else:
-        made = threading.Lock() if kind == "lock" else threading.RLock()
-    share(made)
-    return made
 
 
 _STREAMS = ("stdout", "stderr", "stdin")
@@ -220,3 +208,14 @@ def closed_file(kind: str, name: Any, mode: str, encoding: str | None, errors: s
         made.mode = mode
     made.close()
     return made
+
+
+def is_animated(obj: Any) -> bool:
+    """Say whether an image has more pictures, which its file is asked for."""
+    file = getattr(sys.modules.get("PIL.ImageFile"), "ImageFile", None)
+    if file is None or not isinstance(obj, file):
+        return False
+    try:
+        return bool(getattr(obj, "is_animated", False))
+    except Exception:  # noqa: BLE001 - the file is gone or broken: then it is what was read of it
+        return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import gc
 import io
 import math
@@ -118,7 +119,7 @@ class Here:
         found = self._stays.get(oid)
         if found is None:
             gone = oid.startswith(self.side)
-            found = stayed_kind.Stayed(stayed_kind.Leaf(oid, kind, cls, gone))
+            found = stayed_kind.standing(stayed_kind.Leaf(oid, kind, cls, gone))
             self._stays.bind(oid, found)
         return found
 
@@ -199,6 +200,8 @@ class _Unpickler(pickle.Unpickler):
     def persistent_load(self, pid: Any) -> Any:
         if pid == "math":
             return math.nan
+        if pid == "argparse":
+            return argparse.SUPPRESS
         if pid == "numpy":
             import numpy as np
 

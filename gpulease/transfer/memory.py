@@ -175,6 +175,15 @@ class InFrame:
         self.array = found
 
 
+#: Libraries of which objects show memory that an array may show, too.
+_LIBRARIES = frozenset({"pandas", "PIL", "polars", "pyarrow"})
+
+
+def shows_memory(kind: type) -> bool:
+    """Say whether objects of this type may show the memory of an array."""
+    return kind is InFrame or package_of(kind) in _LIBRARIES
+
+
 class Whole:
     """The bytes of an array of a class of its own, of which it is a view on the other side."""
 

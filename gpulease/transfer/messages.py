@@ -160,24 +160,6 @@ def unforeseen(what: str) -> GPULeaseError:
     )
 
 
-def not_taken() -> GPULeaseError:
-    """Return the refusal of a switch that the receiver did not take."""
-    return GPULeaseError(
-        "transfer_failed",
-        "The variables on the GPU could not be taken over in your notebook.",
-        next_step="Run the cell again; if it stays so, %gpu return ends the lease.",
-    )
-
-
-def still_loading() -> GPULeaseError:
-    """Return the refusal of a switch after one that was interrupted."""
-    return GPULeaseError(
-        "still_loading",
-        "The companion still loads what the interrupted cell sent to the GPU.",
-        next_step="Run the cell again in a moment; %gpu restart --force ends the companion.",
-    )
-
-
 def cannot_move(name: str, kind: str, where: Place) -> GPULeaseError:
     """Return the refusal of a needed name, which is in the notebook or on the GPU."""
     place = "in your notebook (%%cpu)" if where is Place.HOME else "on the GPU (%%gpu)"

@@ -105,7 +105,7 @@ class Missing:
     def stayed(self) -> dict[str, Absent]:
         """Return the names whose very value is the companion's: what stands for it is bound."""
         found = ((name, self.side.ns[name]) for name in self.side.names() if name in self.side.ns)
-        leaves = {name: leaf_of(value) for name, value in found if type(value) is Stayed}
+        leaves = {name: leaf_of(value) for name, value in found if is_a(value, Stayed)}
         return {
             name: Absent(leaf.kind, can_come=False)
             for name, leaf in leaves.items()
@@ -238,7 +238,7 @@ class Missing:
                 size = self.side.sizes.get(roots) if not shared else None
                 is_both = "n:" + name in agreed
                 place, blocker = (Place.BOTH if is_both else Place.HOME), ""
-                if type(value) is Stayed:
+                if is_a(value, Stayed):
                     place, blocker = Place.GPU, sentence(value)
                 kind = type_name(value)
                 yield VariableStatus(name, kind, place, size, is_both and verified, blocker, shared)

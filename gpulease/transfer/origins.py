@@ -5,7 +5,6 @@ A name is remembered with the ``id`` of what it was bound to, so no value is kep
 
 from __future__ import annotations
 
-import importlib
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -47,7 +46,8 @@ class Origins:
         """Say which of ``names`` home made on the CPU, where ``error`` is of devices; else ''."""
         if library("torch") is None or not _MISMATCH.search(error):
             return ""
-        devices = importlib.import_module("gpulease.transfer.torch.devices")
+        from gpulease.transfer.torch import devices
+
         found = sorted(
             name
             for name in names

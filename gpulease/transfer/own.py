@@ -95,7 +95,7 @@ def _runs(obj: Any) -> dict[str, str]:
     module, way = (obj.__name__, "") if is_module else (obj.__module__, f"{obj.__qualname__}.")
     runs = {"": ""}
     for name, value in vars(obj).items():
-        for part in _parts(value):
+        for part in parts_of(value):
             is_here = type(part) is types.FunctionType or part.__qualname__ == way + name
             if part.__module__ == module and is_here:
                 inner = _runs(part)
@@ -103,7 +103,7 @@ def _runs(obj: Any) -> dict[str, str]:
     return runs
 
 
-def _parts(value: Any) -> list[Any]:
+def parts_of(value: Any) -> list[Any]:
     """Return the functions of an attribute, or the class that it is."""
     parts = (value.fget, value.fset, value.fdel) if type(value) is property else (value,)
     plain = (each.__func__ if isinstance(each, _WRAPPERS) else each for each in parts)

@@ -23,11 +23,11 @@ import cloudpickle
 
 from gpulease.sides import caches, process_objects
 from gpulease.sides.libraries import library, package_of
+from gpulease.sides.names.analysis import code_use
 
 from . import (
     anatomy,
     faces,
-    lasting,
     leaves,
     own,
     pieces,
@@ -42,66 +42,29 @@ from . import (
 from . import stayed as stayed_kind
 from .by_class import (
     found_elsewhere,
+    is_copy,
     is_loose,
     is_the_persons,
     of_rust,
     takes_raw,
     travels_by_value,
+    with_noted,
 )
 from .classes import TYPE_VARIABLES, type_variable_of
-from .memory import InFrame, Memory, Whole, reduce_array, reduce_in_frame, reduce_row, reduce_whole
-from .refuse import Limit, RefusedError, kind_that_stays, refused_by_type, refused_itself
-from .tables import Counterparts
+from .memory import (
+    InFrame,
+    Whole,
+    reduce_array,
+    reduce_in_frame,
+    reduce_row,
+    reduce_whole,
+    shows_memory,
+)
+from .met import Met
+from .refuse import RefusedError, kind_that_stays, refused_by_type, refused_itself
 
+_UNKNOWN: Any = object()
 _LOCKS = {type(threading.Lock()): "Lock", type(threading.RLock()): "RLock"}
-
-
-class Met:
-    """What one survey's picklers share: the side's tables, and what was met."""
-
-    def __init__(self, label: str, namespace: dict[str, Any], classes: Counterparts,
-                 others: Counterparts, stays: Counterparts) -> None:  # fmt: skip
-        self.label = label
-        self.namespace = namespace
-        self.classes = classes
-        #: Markers and type variables.
-        self.others = others
-        self.stays = stays
-        self.memory = Memory()
-        #: What a library's room notes of this survey.
-        self.notes: dict[str, Any] = {}
-        #: Why objects stay, by ``id``, where that is known of the whole survey only.
-        self.refused: dict[int, str] = {}
-        #: How much may be packed, None for all.
-        self.limit: Limit | None = None
-        #: Whose structure is packed, in words: large values are left out.  Else None.
-        self.structure_of: str | None = None
-        #: Classes met since somebody last looked.
-        self.met_classes: set[str] = set()
-        #: By the id of a class's dictionary: the annotations of 3.14 are functions over it.
-        self.class_spaces: dict[int, type] = {}
-        #: Objects that are found again by a module and a name.
-        self.named: dict[int, Any] = {}
-
-    def class_id(self, cls: type) -> str:
-        """Return the id of a class of the notebook, which was met."""
-        oid = self.classes.id_of(cls)
-        self.met_classes.add(oid)
-        self.note_class_space(cls)
-        return oid
-
-    def note_class_space(self, cls: type) -> None:
-        """Note whose attributes a cell may hold, before what is in the class is looked at."""
-        self.class_spaces[id(anatomy.space_of_class(cls))] = cls
-
-    def constant(self, obj: Any) -> tuple[str, str] | None:
-        """Return where an installed library has an object for good."""
-        found = lasting.instances(type(obj)).get(id(obj))
-        if found is not None and rebuild.constant(*found) is not obj:  # another has that id now
-            return None
-        if found is not None:
-            self.named[id(obj)] = obj
-        return found
 
 
 def _bare(kind: type) -> ways.Reduce:
@@ -110,15 +73,15 @@ def _bare(kind: type) -> ways.Reduce:
     return lambda _pickler, obj: (rebuild.bare, made, space_of(obj), None, None, fill)
 
 
-def _unknown(_pickler: Any, _obj: Any) -> Any:
-    raise AssertionError
-
-
 class StandsIn:
     """Is packed as what stands for a value that stays."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
+
+
+class CopiedSpace:
+    """Is packed for a copy of the notebook's namespace: of that travels what functions read."""
 
 
 class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
@@ -136,6 +99,8 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         self.kept_spaces: dict[int, Any] = {}
         #: Those that are known to have another name, too.
         self.spaces: dict[int, Any] = {}
+        #: By ``id`` of a copy of the namespace, what is packed for it.
+        self.copied_spaces: dict[int, CopiedSpace] = {}
         #: By id, what has memory that travels in pieces.
         self.large: dict[str, Any] = {}
 
@@ -146,9 +111,9 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     def reducer_override(self, obj: Any) -> Any:
         """Reduce one object."""
         kind = type(obj)
-        way = self.kinds.get(kind, _unknown)
-        if way is _unknown:
-            way = ways.of(kind)
+        way = self.kinds.get(kind, _UNKNOWN)
+        if way is _UNKNOWN:
+            way = Pickler.stood if issubclass(kind, stayed_kind.Stayed) else ways.of(kind)
             if self.met.structure_of is not None:
                 way = valueless.way(kind, way)
             self.kinds[kind] = way
@@ -163,7 +128,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
                 way = self.kinds[kind] = _bare(kind)
                 return way(self, obj)
             return self._raw(obj, kind)
-        if isinstance(obj, type):
+        if issubclass(kind, type):  # what stands for a class says that it is one
             return self.class_(obj)
         return self._other(obj, kind)
 
@@ -179,7 +144,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         """Say whether every instance of a class is taken raw, without another look."""
         if kind in self.dispatch_table or issubclass(kind, enum.Enum | io.IOBase):
             return False
-        if package_of(kind) in _LIBRARIES or weak.is_weak(kind):
+        if shows_memory(kind) or weak.is_weak(kind):
             return False
         np = library("numpy")
         if np is not None and issubclass(kind, np.ndarray | np.generic):
@@ -214,7 +179,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             return rebuild.class_of, (self.met.class_id(obj),)
         if own.is_own(obj.__module__):
             return own.found, own.name_of(obj)
-        if obj is stayed_kind.Stayed:
+        if issubclass(obj, stayed_kind.Stayed):
             raise RefusedError("the type of what stands for something", obj)
         name = getattr(sys.modules.get(obj.__module__), obj.__qualname__.partition(".")[0], None)
         if name is None and (found := found_elsewhere(obj)) is not None:
@@ -254,8 +219,13 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             if own.is_own(obj.__module__):
                 return own.found, own.name_of(obj)
             return super().reducer_override(obj)
-        state = (rebuild.parts_of(obj), obj.__dict__)
-        made = obj.__code__, obj.__closure__, self._space(obj)
+        space = self._space(obj)
+        read = None
+        if type(space) is CopiedSpace:  # all that the notebook had then is in there
+            names = code_use(obj.__code__).reads & obj.__globals__.keys()
+            read = {name: obj.__globals__[name] for name in sorted(names)}
+        state = (rebuild.parts_of(obj), obj.__dict__, read)
+        made = obj.__code__, obj.__closure__, space
         return rebuild.function, made, state, None, None, rebuild.fill_function
 
     def code(self, obj: types.CodeType) -> Any:
@@ -267,6 +237,8 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         space = obj.__globals__
         if space is self.met.namespace:
             return None
+        if is_copy(space, self.met.namespace):
+            return self.copied_spaces.setdefault(id(space), CopiedSpace())
         name = space.get("__name__")
         module = sys.modules.get(name) if isinstance(name, str) else None
         if module is None or getattr(module, "__dict__", None) is not space:
@@ -291,7 +263,11 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
 
     def wrapped(self, obj: Any) -> Any:
         """Reduce a class or static method, whose attributes are of the time when it was made."""
-        return rebuild.wrapped, (type(obj), obj.__func__, dict(vars(obj)))
+        space, function = dict(vars(obj)), obj.__func__
+        notes = space.get("__annotations__")
+        if notes is getattr(function, "__annotations__", None) and not travels_by_value(function):
+            space.pop("__annotations__", None)  # a module's function has them on both sides
+        return rebuild.wrapped, (type(obj), function, space)
 
     def marker(self, obj: object) -> Any:
         """Reduce an ``object()``, which is nothing but itself."""
@@ -384,29 +360,27 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             return private.reduce_callbacks(obj)
         if issubclass(kind, getattr(sys.modules.get("matplotlib.figure"), "Figure", ())):
             return pyplot.reduce_figure(obj)
-        if _is_animated(obj):
+        if leaves.is_animated(obj):
             return self.stays(obj)
+        if is_the_persons(kind) and takes_raw(kind):
+            return self._raw(obj, kind)
+        found = self._of_library(obj, kind)
+        return found if kind in self.dispatch_table else with_noted(obj, found)
+
+    def _of_library(self, obj: Any, kind: type) -> Any:
         if shows_memory(kind):
             found = faces.reduce(obj, self.met.memory.shown)
             if found is not NotImplemented:
                 return found
             if package_of(kind) == "pandas":
                 return faces.reduce_part(obj, self.met.memory.framed)
-        if is_the_persons(kind) and takes_raw(kind):
-            return self._raw(obj, kind)
-        if kind is operator.methodcaller:
+        is_compiled = library("numpy") is not None and not anatomy.made_by_python(kind)
+        if not is_compiled or kind is operator.methodcaller or kind in self.dispatch_table:
             return NotImplemented
-        if np is not None and not anatomy.made_by_python(kind):
-            return self._compiled(obj, kind)
-        if "__wrapped__" in (anatomy.space_of(obj) or ()) and kind not in self.dispatch_table:
-            return _reduce_wrapper(obj)
-        return super().reducer_override(obj)
+        return self._compiled(obj)
 
-    def _compiled(self, obj: Any, kind: type) -> Any:
+    def _compiled(self, obj: Any) -> Any:
         """Reduce an object of compiled code, whose own way may make arrays over its memory."""
-        found = super().reducer_override(obj)
-        if found is not NotImplemented or kind in self.dispatch_table:
-            return found
         reduced = obj.__reduce_ex__(5)
         if type(reduced) is not tuple:  # it is found again by this name, as numpy's functions are
             self.met.named[id(obj)] = obj
@@ -444,32 +418,6 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         return rebuild.combination, (kind, obj._value_)
 
 
-def _reduce_wrapper(obj: Any) -> Any:
-    """Reduce in a library's way, with what ``functools.wraps`` noted (numba's ufuncs forget it)."""
-    reduced = obj.__reduce_ex__(5)
-    if type(reduced) is not tuple or any(part is not None for part in reduced[2:]):
-        return reduced
-    names = {*functools.WRAPPER_ASSIGNMENTS, "__wrapped__"}
-    noted = {name: value for name, value in vars(obj).items() if name in names}
-    return *reduced[:2], noted, None, None, rebuild.note_attributes
-
-
-def _is_animated(obj: Any) -> bool:
-    """Say whether an image has more pictures, which its file is asked for."""
-    file = getattr(sys.modules.get("PIL.ImageFile"), "ImageFile", None)
-    if file is None or not isinstance(obj, file):
-        return False
-    try:
-        return bool(getattr(obj, "is_animated", False))
-    except Exception:  # noqa: BLE001 - the file is gone or broken: then it is what was read of it
-        return False
-
-
-def shows_memory(kind: type) -> bool:
-    """Say whether objects of this type may show the memory of an array."""
-    return kind is InFrame or package_of(kind) in _LIBRARIES
-
-
 def _lacks_a_name(obj: type) -> bool:
     module = sys.modules.get(obj.__module__)
     return getattr(module, obj.__qualname__.partition(".")[0], None) is None
@@ -479,8 +427,6 @@ def _is_same_method(one: Any, other: Any) -> bool:
     return type(one) is type(other) and one.__self__ is other.__self__ and bool(one == other)
 
 
-#: Libraries of which objects show memory that an array may show, too.
-_LIBRARIES = frozenset({"pandas", "PIL", "polars", "pyarrow"})
 KINDS: dict[type, Callable[[Pickler, Any], Any]] = {
     types.FunctionType: Pickler.function,
     types.CodeType: Pickler.code,
@@ -492,8 +438,8 @@ KINDS: dict[type, Callable[[Pickler, Any], Any]] = {
     type: Pickler.class_,
     abc.ABCMeta: Pickler.class_,
     object: Pickler.marker,
-    stayed_kind.Stayed: Pickler.stood,
     pieces.Bytes: Pickler.bytes_,
+    CopiedSpace: lambda _pickler, _obj: (rebuild.copied_space, ()),
     InFrame: lambda pickler, obj: reduce_in_frame(pickler.met.memory, obj),
     StandsIn: lambda pickler, obj: pickler.stays(obj.value),
     Whole: lambda _pickler, obj: reduce_whole(obj),

@@ -136,6 +136,12 @@ def function(code: types.CodeType, closure: Any, space: Any) -> Any:
     return types.FunctionType(code, space, code.co_name, None, closure)
 
 
+def copied_space() -> dict[str, Any]:
+    """Return what stands here for a copy of the notebook's namespace, until it is filled."""
+    namespace = here().namespace
+    return {name: namespace[name] for name in namespace.keys() & {"__name__", "__builtins__"}}
+
+
 FUNCTION_PARTS = (
     "__name__", "__qualname__", "__module__", "__doc__",
     "__defaults__", "__kwdefaults__", "__type_params__", "__annotate__", "__annotations__",
@@ -163,9 +169,11 @@ def parts_of(function: types.FunctionType) -> dict[str, Any]:
     return parts | {"__annotate__": annotate}
 
 
-def fill_function(made: Any, state: tuple[dict[str, Any], Any]) -> None:
+def fill_function(made: Any, state: tuple[dict[str, Any], Any, dict[str, Any] | None]) -> None:
     """Give a function its parts; whichever it has besides are as for a new one."""
-    parts, space = state
+    parts, space, read = state
+    if read is not None:
+        made.__globals__.update(read)
     for name in FUNCTION_PARTS:
         if name in parts and getattr(made, name, None) is not parts[name]:
             setattr(made, name, parts[name])
@@ -173,15 +181,24 @@ def fill_function(made: Any, state: tuple[dict[str, Any], Any]) -> None:
         made.__dict__ = space
 
 
-def note_attributes(made: Any, noted: dict[str, Any]) -> None:
-    """Give an object attributes that its own way of being pickled left out."""
+def fill_noted(made: Any, content: tuple[Any, Any, dict[str, Any]]) -> None:
+    """Fill an object as Python does, or in its own way, and give it the attributes left out."""
+    fill, state, noted = content
+    if fill is not None:
+        fill(made, state)
+    elif hasattr(made, "__setstate__") and state is not None:
+        made.__setstate__(state)
+    elif state is not None:
+        space, slots = state if type(state) is tuple else (state, None)
+        vars(made).update(space or {})
+        for name, value in (slots or {}).items():
+            setattr(made, name, value)
     vars(made).update(noted)
 
 
 def wrapped(kind: Any, function: Any, space: dict[str, Any]) -> Any:
     """Return a class or static method with these attributes."""
     made = kind(function)
-    vars(made).clear()
     vars(made).update(space)
     return made
 

@@ -1,4 +1,4 @@
-"""Which of what changed travels to the other side."""
+"""Which of what changed travels to the other side, and what waits here for another one."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from . import classes
-from .api import Receiver
-from .pickler import Met, Pickler
-from .survey import Component, Survey
+from .api import Absent, PackedComponent, Parcel, Receiver
+from .groups import Component
+from .loader import Staged
+from .met import Met
+from .pickler import Pickler
+from .survey import Survey
 from .tables import Counterparts
 
 
@@ -168,3 +171,67 @@ def follow(names: set[str], known: set[str], rest: Mapping[str, Resting],
                 return None
             found |= reads
     return found
+
+
+@dataclass(frozen=True)
+class Sealed:
+    """A component that this side cannot open."""
+
+    packed: PackedComponent
+    #: Of the side that has packed it.
+    digest: bytes
+    #: What it refers to, kept alive, by id.
+    classes: Mapping[str, type]
+    reason: str
+    #: Its variables that were not bound again or deleted here.
+    names: set[str]
+
+
+class SealedHere(dict[frozenset[str], Sealed]):
+    """What this side cannot open, by roots: it goes to the next peer as it came."""
+
+    def away(self) -> dict[str, Absent]:
+        """Return the variables in it, which are not bound here."""
+        return {
+            name: Absent(each.reason, can_come=False, is_sealed=True)
+            for each in self.values()
+            for name in each.names
+        }
+
+    def classes(self) -> set[str]:
+        """Return the ids of the classes that it is of."""
+        return {oid for each in self.values() for oid in each.classes}
+
+    def discard(self, name: str) -> None:
+        """A variable was bound again or deleted here."""
+        for sealed in self.values():
+            sealed.names.discard(name)
+
+    def forget_nameless(self) -> None:
+        """Forget what no variable of this side is in."""
+        for key in [key for key, each in self.items() if not each.names]:
+            del self[key]
+
+    def pass_on(self, parcel: Parcel, base: Collection[frozenset[str]], met: set[str]) -> None:
+        """Put into a parcel what a new peer has not; the one that sent it has it."""
+        for key, sealed in self.items():
+            parcel.digests[key] = sealed.digest
+            if key not in base:
+                parcel.components.insert(0, sealed.packed)
+                parcel.classes[key] = frozenset(sealed.classes)
+                met |= sealed.classes.keys()
+
+    def keep(self, staged: Staged, classes_here: Counterparts) -> None:
+        """Keep what came and could not be opened."""
+        parcel = staged.parcel
+        if parcel.names is not None:  # what has changed or is gone there is not this any more
+            known = parcel.digests.keys() - {frozenset(each.roots) for each in parcel.components}
+            for key in self.keys() - known:
+                del self[key]
+        for packed, reason in staged.sealed:
+            key = frozenset(packed.roots)
+            kept = {oid: classes_here.get(oid) for oid in parcel.classes[key]}
+            names = set(packed.names)
+            if parcel.names is not None:
+                names &= {*parcel.names, *parcel.yours}
+            self[key] = Sealed(packed, parcel.digests[key], kept, reason, names)

@@ -9,17 +9,19 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from gpulease.sides.hushed import hushed
-from gpulease.sides.looks import name_of_type
+from gpulease.sides.looks import is_a, name_of_type
 from gpulease.sides.undisturbed import undisturbed
 
 from . import commit, holders, leaves, loader, own, pieces, pyplot, sending, state, stayed
-from .api import Absent, PackedComponent, Parcel, Receiver, Sealed, StageError
+from .api import Absent, PackedComponent, Parcel, Receiver, StageError
+from .by_class import copies
+from .groups import Component
 from .holders import is_kept, name_and_mark, unsent
 from .loader import Staged
-from .pickler import Met
+from .met import Met
 from .roots import Hidden, Roots, is_of, meant, plain
 from .sending import Going, Resting
-from .survey import Component, Survey, collector_waits, spread_refusals
+from .survey import Survey, collector_waits, spread_refusals
 from .tables import Counterparts
 
 
@@ -38,8 +40,7 @@ class Side:
         self._classes = Counterparts()
         self._others = Counterparts()
         self._stays = Counterparts()
-        #: What this side cannot open: it goes to the next peer as it came.
-        self._sealed: dict[frozenset[str], Sealed] = {}
+        self._sealed = sending.SealedHere()
         self._own = own.OwnRoots()
         #: What is bound while a cell runs in place of values that are away (see ``structure``).
         self.shown: dict[str, Any] = {}
@@ -48,7 +49,7 @@ class Side:
     def forget_peer(self, holds: Mapping[str, Absent] | None = None) -> None:
         """The other side is new and holds nothing but these."""
         token = secrets.token_hex(4)
-        stayed.let_go([each for each in self._stays.values() if type(each) is stayed.Stayed])
+        stayed.let_go([each for each in self._stays.values() if is_a(each, stayed.Stayed)])
         self._stays = Counterparts(prefix=self.label + token, keeps=True)
         #: What both sides have: digest by roots.
         self._base: dict[frozenset[str], bytes] = {}
@@ -59,9 +60,11 @@ class Side:
         self._pins: dict[str, Any] = {}
         #: By pin, the variable that its object was in; "" for none.
         self._held_under: dict[str, str] = {}
-        self.replaced = commit.Replaced(self.ns, lambda: [self._pins, self._counterparts])
+        self.replaced = commit.Replaced(
+            self.ns, lambda: [self._pins, self._counterparts, *self._copies()]
+        )
         self._counterparts: dict[str, Any] = {}
-        self._away = {**(holds or {}), **self._away_as_sealed()}
+        self._away = {**(holds or {}), **self._sealed.away()}
         self._pin_prefix, self._pin_count = self.label + token, 0
         #: By id, digests of the pieces of large memory that both sides have.
         self._pieces: dict[str, bytes] = {}
@@ -82,8 +85,7 @@ class Side:
         for name in [name for name in self._away if name in ns]:
             if name not in shown or shown[name] is not ns[name]:
                 del self._away[name]  # bound here again: this one counts
-                for sealed in self._sealed.values():
-                    sealed.names.discard(name)
+                self._sealed.discard(name)
         return self._away
 
     def lacking(self, names: Collection[str]) -> set[str]:
@@ -133,8 +135,7 @@ class Side:
         else:
             agreed = [key for key in self._base if not key.isdisjoint(values)]
             met.met_classes |= self._classes_beside_names(agreed).keys()
-        for sealed in self._sealed.values():
-            met.met_classes |= sealed.classes.keys()
+        met.met_classes |= self._sealed.classes()
         for each in rest:
             met.met_classes |= each.classes
         for root in frozenset().union(*(each.roots for each in rest)):
@@ -149,6 +150,9 @@ class Side:
         """Return the classes among roots that are in one component with others, by id."""
         oids = {root[2:] for key in keys if len(key) > 1 for root in key if root[0] == "c"}
         return {oid: cls for oid in oids if (cls := self._classes.get(oid)) is not None}
+
+    def _copies(self) -> list[dict[str, Any]]:
+        return copies(self._classes.everything(), self.ns)
 
     def _differs(self, component: Component) -> bool:
         key = plain(component.roots)
@@ -170,7 +174,7 @@ class Side:
         """
         with collector_waits():
             self.away()
-            self._sealed = {key: each for key, each in self._sealed.items() if each.names}
+            self._sealed.forget_nameless()
             if reached is None or "*" in reached:
                 self._resting.clear()
             # A look is over before the collector runs.
@@ -255,7 +259,7 @@ class Side:
         )  # fmt: skip
         going = Going(wanted, small if hand_over else -1, receiver, dict(self._pieces))
         going.pin_of = {id(obj): pin for pin, obj in self._pins.items()}
-        going.used = {oid for each in self._sealed.values() for oid in each.classes}
+        going.used = self._sealed.classes()
         refused = spread_refusals(survey.components, self._roots.values())
         for component in going.in_order(unsent(survey.components, self._base.values())):
             if (reason := refused.get(component.roots)) is not None:
@@ -265,7 +269,7 @@ class Side:
         keys = [plain(frozenset(each.roots)) for each in parcel.components]
         met = {oid for key in keys for oid in parcel.classes[key]}
         met |= {r[2:] for each in parcel.components for r in each.roots if r[0] == "c"}
-        self._pack_sealed(parcel, met)
+        self._sealed.pass_on(parcel, self._base, met)
         parcel.stays = self._what_stays()
         parcel.shells = sending.shells(met, self._classes, survey.met)
         parcel.pins = frozenset(self._pins)
@@ -298,7 +302,7 @@ class Side:
 
     def _what_stays(self) -> dict[str, str]:
         """Return the names whose very value cannot leave this side, and what it is, in words."""
-        kept = {id(each) for each in self._stays.values() if type(each) is not stayed.Stayed}
+        kept = {id(each) for each in self._stays.values() if not is_a(each, stayed.Stayed)}
         return {
             name: leaves.leaf_kind(value) or name_of_type(type(value))
             for name, value in self._roots.values().items()
@@ -312,15 +316,6 @@ class Side:
             name: Absent(reason, can_come, name_of_type(type(values.get(name))), size)
             for name in component.names
         }
-
-    def _pack_sealed(self, parcel: Parcel, met: set[str]) -> None:
-        """Pass on to a new peer what this side cannot open; the one that sent it has it."""
-        for key, sealed in self._sealed.items():
-            parcel.digests[key] = sealed.digest
-            if key not in self._base:
-                parcel.components.insert(0, sealed.packed)
-                parcel.classes[key] = frozenset(sealed.classes)
-                met |= sealed.classes.keys()
 
     def _ship(self, survey: Survey, component: Component, objects: list[Any],
               going: Going) -> PackedComponent:  # fmt: skip
@@ -362,7 +357,7 @@ class Side:
         known: Counter[int] = Counter(map(id, self._roots.held()))
         known.update(map(id, own.held()))
         known.update(map(id, self._with_names.values()))
-        for table in (survey.values, self._pins, self._counterparts):
+        for table in (survey.values, self._pins, self._counterparts, *self._copies()):
             known.update(map(id, table.values()))
         for held_here in (self._stays.values(), self._others.values(), survey.met.memory.holds()):
             known.update(map(id, held_here))
@@ -449,7 +444,8 @@ class Side:
         arrived = {plain(frozenset(each.roots)): each.same_there for each in parcel.components}
         fresh = {root for each in parcel.components for root in each.roots}
         self._resting = {k: each for k, each in self._resting.items() if fresh.isdisjoint(k)}
-        self._keep_sealed(staged)
+        self._sealed.keep(staged, self._classes)
+        self._away |= self._sealed.away()
         self._with_names = self._classes_beside_names((*arrived, *self._base))
         staged.values.clear()
         staged.contents.clear()
@@ -464,29 +460,6 @@ class Side:
         same |= self._sealed.keys() & arrived.keys()
         self._base |= {key: parcel.digests[key] for key in same}
         self._agree(arrived.keys() - same)
-
-    def _keep_sealed(self, staged: Staged) -> None:
-        parcel = staged.parcel
-        arrived = {frozenset(each.roots) for each in parcel.components}
-        if parcel.names is not None:  # what has changed or is gone there is not this any more
-            known = parcel.digests.keys() - arrived
-            self._sealed = {key: each for key, each in self._sealed.items() if key in known}
-        for packed, reason in staged.sealed:
-            key = frozenset(packed.roots)
-            kept = {oid: self._classes.get(oid) for oid in parcel.classes[key]}
-            names = set(packed.names)
-            if parcel.names is not None:
-                names &= {*parcel.names, *parcel.yours}
-            self._sealed[key] = Sealed(packed, parcel.digests[key], kept, reason, names)
-        self._away |= self._away_as_sealed()
-
-    def _away_as_sealed(self) -> dict[str, Absent]:
-        kept = self._sealed.values()
-        return {
-            name: Absent(each.reason, can_come=False, is_sealed=True)
-            for each in kept
-            for name in each.names
-        }
 
     def _agree(self, arrived: Collection[frozenset[str]]) -> None:
         """Make what arrived the baseline: this side's own pickle of it."""

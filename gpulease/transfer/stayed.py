@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import _thread
 import contextlib
+import functools
 import gc
 import operator
 import re
@@ -21,10 +22,7 @@ from gpulease.errors import GPULeaseError
 from gpulease.sides.looks import is_a, name_of_type
 from gpulease.sides.names.variables import user_names
 
-from .refuse import is_dead, refused_kind
-
-#: How often anything was asked of one.
-_asked = [0]
+from .refuse import is_dead
 
 
 class Stayed:
@@ -52,13 +50,13 @@ class Stayed:
 
     def __bool__(self) -> bool:
         kind = self._gpulease_leaf.find_class()
-        if kind is None or hasattr(kind, "__bool__") or hasattr(kind, "__len__"):
+        if kind is None or _answers(kind, "__bool__") or _answers(kind, "__len__"):
             _refuse(self)
         return True
 
     def __getattr__(self, name: str) -> Any:
         kind = self._gpulease_leaf.find_class()
-        if name[:2] == "__" and not (kind is not None and hasattr(kind, name)):
+        if name[:2] == "__" and not (kind is not None and _answers(kind, name)):
             raise AttributeError(name)  # a question whether it is of some kind
         _refuse(self)
 
@@ -75,8 +73,8 @@ class Stayed:
 class Leaf:
     """What is known of the object: its id, what it is in words, and where its class is found.
 
-    ``cls`` is a class of the notebook, or module and name.  It ``uses`` names, where it lives, and
-    objects that it keeps, by id.  It is ``gone`` where the side that it was on is.
+    ``cls`` is a class of the notebook, or module and name.  It is ``gone`` where the side that it
+    was on is.
     """
 
     def __init__(self, oid: str, kind: str, cls: Any, gone: bool) -> None:
@@ -84,7 +82,6 @@ class Leaf:
         self.kind = kind
         self.cls = cls
         self.gone = gone
-        self.uses: tuple[str, ...] = ()
 
     def find_class(self) -> Any:
         """Return the object's class where this side has it, else None."""
@@ -115,7 +112,7 @@ _UNNAMED = {
 
 def type_name(obj: Any) -> str:
     """Return the name of an object's type; of one of the other side, its type there."""
-    if type(obj) is not Stayed:
+    if not is_a(obj, Stayed):
         return name_of_type(type(obj))
     leaf = leaf_of(obj)
     found = leaf.find_class()
@@ -131,40 +128,56 @@ def leaf_of(stayed: Stayed) -> Leaf:
 def sentence(stayed: Stayed) -> str:
     """Say what it stands for and where that is."""
     leaf = leaf_of(stayed)
-    where = _way_to(stayed) or "This"
+    where = _where(stayed)
     place = "in your notebook" if leaf.oid.startswith("h") else "on the GPU"
     if leaf.gone:
         return f"{where} is gone: it was {leaf.kind} {place}, and nothing there has it any more."
     return f"{where} stayed {place}: {leaf.kind} does not travel."
 
 
-def _way_to(stayed: Stayed) -> str:
-    space = vars(sys.modules["__main__"])
-    values = {name: space[name] for name in user_names(space, ()) if name in space}
-    return way_to(values, stayed)
+def _where(stayed: Stayed) -> str:
+    found = _search(variables(), lambda each: each is stayed)
+    if found is None:
+        return "This"
+    way = found[0]
+    return way if _UNKNOWN not in way else f"Something in {_AFTER_THE_VARIABLE.split(way)[0]}"
 
 
 def _refuse(stayed: Stayed, *_: Any, **_named: Any) -> NoReturn:
-    _asked[0] += 1
     leaf = leaf_of(stayed)
     there = "a cell of your notebook" if leaf.oid.startswith("h") else "a GPU cell"
     step = "Make it again." if leaf.gone else f"Use it in {there}, or make a new one here."
     raise GPULeaseError("stayed", sentence(stayed), next_step=step)
 
 
-_READS = """
+def _answers(kind: type, name: str) -> bool:
+    """Say whether a class gives its objects this: ``hasattr`` also finds its own class's."""
+    return any(name in vars(base) for base in kind.__mro__)
+
+
+#: What Python asks of an object's type, not of the object.
+_ASKED = """
 call iter next len getitem setitem delitem contains reversed enter exit aenter aexit aiter anext
 await float int index complex bytes fspath format add radd sub rsub mul rmul truediv rtruediv
 floordiv rfloordiv mod rmod matmul rmatmul pow rpow and rand or ror xor rxor lshift rshift neg pos
 abs invert lt le gt ge
 """
-for _name in _READS.split():
-    setattr(Stayed, f"__{_name}__", _refuse)
+_ASKED_NAMES = tuple(f"__{name}__" for name in _ASKED.split())
 
 
-def asked() -> int:
-    """Return how often anything was asked of any: what is loaded must not ask, and go on."""
-    return _asked[0]
+def standing(leaf: Leaf) -> Stayed:
+    """Return what stands for an object: it can be called, or gone through, if that can."""
+    kind = leaf.find_class() if isinstance(leaf.cls, tuple) else None  # else not whole yet, maybe
+    names = _ASKED_NAMES
+    if kind is not None:
+        names = tuple(name for name in names if _answers(kind, name))
+    made: Stayed = _standing_type(names)(leaf)
+    return made
+
+
+@functools.cache
+def _standing_type(names: tuple[str, ...]) -> Any:
+    return type("Stayed", (Stayed,), {"__slots__": (), **dict.fromkeys(names, _refuse)})
 
 
 def let_go(found: Collection[Stayed]) -> None:
@@ -173,50 +186,19 @@ def let_go(found: Collection[Stayed]) -> None:
         leaf_of(stayed).gone = True
 
 
-# ---- as units (see ``units``)
-
-_MARK = "stayed"
-
-
-def shell_of(stayed: Stayed) -> tuple[str, Any, bool]:
-    """Return what ``make`` needs for another one."""
-    leaf = leaf_of(stayed)
-    return leaf.kind, leaf.cls, leaf.gone
-
-
-def make(oid: str, side: str, kind: str, cls: Any, gone: bool) -> Stayed:
-    """Return what stands for an object, on this side: one of its own would be there."""
-    return Stayed(Leaf(oid, kind, cls, gone or oid.startswith(side)))
-
-
-def content_of(uses: Collection[str]) -> tuple[str, tuple[str, ...]]:
-    """Return what travels of what an object uses where it lives."""
-    return _MARK, tuple(sorted(uses))
-
-
-def apply(obj: Any, content: tuple[str, tuple[str, ...]]) -> None:
-    """Let what stands for an object know; the object itself needs nothing."""
-    if type(obj) is Stayed:
-        leaf_of(obj).uses = content[1]
-
-
 #: So many objects are looked at: a longer search would take longer than it is worth.
 _LIMIT = 20_000
 _CUT = (type, types.ModuleType)
 #: What stands for a step that has no spelling.
 _UNKNOWN = "(...)"
+_AFTER_THE_VARIABLE = re.compile(r"\W")
 _LONGEST_KEY = 40
-#: What a way begins with.
-_NAME = re.compile(r"\w*")
 
 
-def blocker(values: Mapping[str, Any], wanted: Callable[[Any], bool]) -> str | None:
-    """Return what ``wanted`` finds that never moves and where it is, in words; None if nothing."""
-    found = _search(values, wanted)
-    if found is None:
-        return None
-    where, obj = found
-    return _said(refused_kind(obj) or "", where, values)
+def variables() -> dict[str, Any]:
+    """Return the variables of this side's notebook, in which a way is looked for."""
+    space = vars(sys.modules["__main__"])
+    return {name: space[name] for name in user_names(space, ()) if name in space}
 
 
 def located(kind: str, values: Mapping[str, Any], obj: Any) -> str:
@@ -231,12 +213,6 @@ def way_to(values: Mapping[str, Any], obj: Any) -> str:
     """Return how to get to ``obj``, "" where that is not found or has no spelling."""
     found = _search(values, lambda each: each is obj)
     return found[0] if found is not None and _UNKNOWN not in found[0] else ""
-
-
-def name_of(values: Mapping[str, Any], obj: Any) -> str:
-    """Return a name that leads to ``obj``, however far, "" where none is found."""
-    found = _search(values, lambda each: each is obj)
-    return _NAME.match(found[0])[0] if found is not None else ""  # type: ignore[index]
 
 
 def _said(kind: str, where: str, values: Mapping[str, Any]) -> str:

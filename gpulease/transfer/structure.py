@@ -13,11 +13,12 @@ from gpulease.errors import GPULeaseError
 
 from . import sending, shipping
 from .api import PackedComponent, Parcel, StageError
+from .groups import Component
 from .messages import structure_only
+from .met import Met
 from .peer import Peer
-from .pickler import Met
 from .side import Side
-from .survey import Component, Survey, collector_waits, spread_refusals
+from .survey import Survey, collector_waits, spread_refusals
 from .tables import Counterparts
 
 #: Of the roots of one look: what was shown under a name, whatever that is bound to by now.

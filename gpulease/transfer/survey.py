@@ -7,187 +7,40 @@ something that was made for one would else be another's.
 
 from __future__ import annotations
 
+import argparse
 import gc
 import io
-import itertools
-import pickle
 import re
-import types
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from functools import cached_property
 from operator import itemgetter
 from typing import Any
 
-from gpulease.sides.libraries import library
-from gpulease.sides.names.analysis import SUBCLASSES, code_use
-
-from . import anatomy, classes, in_place, lasting, leaves, pieces, stayed, ways
-from .by_class import takes_raw
-from .groups import TOO_DEEP, Asked, Deep, ToldApart, joined
-from .memory import EXPORTERS
-from .pickler import Met, Pickler, StandsIn, shows_memory
-from .pieces import buffer_digest, combine
-from .rebuild import seed
-from .refuse import LimitedBuffers, LimitedFile, RefusedError
+from . import classes, in_place, lasting, stayed, ways
+from .groups import (
+    MANY,
+    TOO_DEEP,
+    Asked,
+    Component,
+    Deep,
+    LeadsError,
+    Preamble,
+    Probe,
+    ToldApart,
+    Writing,
+    joined,
+)
+from .memory import EXPORTERS, shows_memory
+from .met import Met
+from .pickler import Pickler, StandsIn
+from .refuse import Limit, LimitedBuffers, LimitedFile, RefusedError
+from .roots import Hidden, Roots, meant
+from .tables import Counterparts
 
 #: A float that is no number: the usual one, or another that is not within a negative integer.
 _NAN = re.compile(
     rb"G[\x7f\xff](?:\xf8\0{6}|(?<!J..)(?<!J...)(?:[\xf1-\xff]|\xf0(?!\0{6})))", re.DOTALL
 )
-#: What is packed as what it refers to, besides instances that are their attributes.
-_AS_THEY_ARE = frozenset((
-    list, dict, set, tuple, frozenset, str, bytes, bytearray, int, float, complex, bool, type(None),
-))  # fmt: skip
-
-
-class Seed:
-    """Stands for something that both sides know while the beginning of a stream is packed."""
-
-    def __init__(self, key: str) -> None:
-        self.key = key
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return seed, (self.key,)
-
-
-class Preamble:
-    """The beginning of a stream, after which a pickler's memo holds what both sides know."""
-
-    def __init__(self, known: Mapping[str, Any]) -> None:
-        out = io.BytesIO()
-        pickler = pickle.Pickler(out, protocol=5)
-        pickler.dump([Seed(key) for key in known])
-        self.memo: dict[int, tuple[int, Any]] = {}
-        for key, (index, obj) in pickler.memo.copy().items():
-            if type(obj) is Seed:
-                self.memo[id(known[obj.key])] = (index, known[obj.key])
-            else:
-                self.memo[key] = (index, obj)
-        self.stream = out.getvalue()
-
-
-@dataclass(frozen=True)
-class Writing:
-    """A pickler at work."""
-
-    pickler: Pickler
-    out: io.BytesIO
-    buffers: list[Any]
-    start: Preamble
-
-
-@dataclass
-class Component:
-    """Roots that share something, packed."""
-
-    roots: frozenset[str]
-    stream: bytes = b""
-    buffers: list[Any] = field(default_factory=list)
-    #: By id, what has memory that travels in pieces, and the digests of these.
-    large: dict[str, Any] = field(default_factory=dict)
-    pieces: dict[str, bytes] = field(default_factory=dict)
-    digest: bytes = b""
-    #: By ``id``, everything that the pickler met: its place in the memo, and the object.
-    members: dict[int, tuple[int | None, Any]] = field(default_factory=dict)
-    #: The objects once more, and their types.
-    objects: list[Any] = field(default_factory=list)
-    kinds: set[type] = field(default_factory=set)
-    #: Ids of dictionaries that belong to an object for good, whether they were met or not.
-    kept_spaces: frozenset[int] = frozenset()
-    told_apart: ToldApart = field(default_factory=lambda: ToldApart({}))
-    #: The roots as they follow each other in the stream.
-    order: tuple[str, ...] = ()
-    #: While a survey runs, where more roots can be written; None where that cannot be.
-    writes: Writing | None = None
-    #: Dictionaries with names of their own that belong to an object for good: id -> that object.
-    spaces: dict[int, Any] = field(default_factory=dict)
-    #: Lists of a library's settings that are in it, by key.
-    settings: dict[str, Any] = field(default_factory=dict)
-    #: Ids of the classes that it refers to.
-    classes: frozenset[str] = frozenset()
-    error: RefusedError | None = None
-    #: Whether it was not looked at (see ``sending.rest``); then its size, and what its code reads.
-    rests: bool = False
-    known_reads: set[str] | None = None
-    known_size: int = 0
-    #: How many objects have places of their own in the stream.
-    deep: int = 0
-    #: Pins of the other side whose contents follow the roots.
-    filled: tuple[str, ...] = ()
-
-    def written(self, writing: Writing) -> None:
-        """Take what a pickler has written."""
-        self.stream = writing.start.stream + writing.out.getvalue()
-        self.buffers = writing.buffers
-        self.large = dict(writing.pickler.large)
-        self.pieces = {oid: pieces.digests(found) for oid, found in self.large.items()}
-        parts = (buffer_digest(buffer.raw()) for buffer in self.buffers)
-        self.digest = combine([self.stream, *parts, *self.pieces.values()])
-
-    @property
-    def names(self) -> list[str]:
-        """The variables among the roots."""
-        return [root[2:] for root in self.roots if root[0] == "n"]
-
-    @cached_property
-    def ids(self) -> set[int]:
-        """The ids of objects that can change; ``has`` asks for one of them."""
-        return self.told_apart.ids(self.members, self.objects) | self.kept_spaces
-
-    def has(self, key: int) -> bool:
-        """Say whether an object that can change is in it."""
-        if key in self.kept_spaces:
-            return True
-        return key in self.members and self.told_apart.can_change(self.members[key][1])
-
-    @property
-    def nbytes(self) -> int:
-        """Size of the stream and the memory beside it."""
-        sizes: list[int] = [buffer.raw().nbytes for buffer in self.buffers]
-        sizes += map(pieces.size, self.large.values())
-        return self.known_size + len(self.stream) + sum(sizes)
-
-    def is_plain(self, also: Collection[type] = ()) -> bool:
-        """Say whether all objects were packed as what they refer to, and nothing else.
-
-        ``also`` are kinds for which that does not matter.
-        """
-        bare = {kind for kind in self.kinds if anatomy.is_bare(kind) and takes_raw(kind)}
-        by_name = {kind for kind in self.kinds if issubclass(kind, type | types.ModuleType)}
-        by_name.discard(types.ModuleType)
-        kinds = self.kinds.difference(_AS_THEY_ARE, bare, by_name, also)
-        if not kinds <= {types.FunctionType, types.ModuleType}:
-            return False
-        return not any(self.has(id(obj)) for obj in self.of_kinds(kinds))
-
-    def is_in_order(self) -> bool:
-        """Say whether another process that has loaded it packs it into the same bytes."""
-        np = library("numpy")
-        arrays = {kind for kind in self.kinds if np and issubclass(kind, np.ndarray | np.dtype)}
-        if self.deep or not self.kinds.isdisjoint((set, frozenset)):
-            return False
-        return self.is_plain({kind for kind in arrays if kind.__module__.startswith("numpy")})
-
-    def of_kinds(self, kinds: Collection[type]) -> list[Any]:
-        """Return what is of one of these types."""
-        if self.kinds.isdisjoint(kinds):
-            return []
-        return [obj for obj in self.objects if type(obj) in kinds]
-
-    def reads(self) -> set[str] | None:
-        """Return the global names that its code may touch; None where that cannot be told."""
-        if self.rests:
-            return self.known_reads
-        found: set[str] = set()
-        staying = self.of_kinds(leaves.RUNNING)
-        for code in itertools.chain(self.of_kinds((types.CodeType,)), leaves.code_within(staying)):
-            use = code_use(code)
-            if use.unbounded or SUBCLASSES in use.reads:
-                return None
-            found |= use.reads | use.writes
-        return found
 
 
 class Survey:
@@ -205,12 +58,14 @@ class Survey:
         self.components: list[Component] = []
         #: Roots of which the value stays here, and something travels that stands for it.
         self._standing: set[str] = set()
+        #: Large components, while groups are packed for the first time.
+        self._large: list[Component] = []
 
     def run(self, lone: Mapping[str, Any]) -> None:
         """Find all components; ``lone`` are roots where nothing else leads to their object."""
         ways.open_rooms()
         packed: dict[frozenset[str], Component] = {}
-        groups = self._first_groups()
+        groups = self._first_packed(packed)
         while True:
             for group in groups:
                 if group not in packed:
@@ -237,6 +92,49 @@ class Survey:
             same.setdefault(key, set()).add(root)
         return list(map(frozenset, same.values()))
 
+    def _first_packed(self, packed: dict[frozenset[str], Component]) -> list[frozenset[str]]:
+        """Pack each group, or what leads into a large component together with that.
+
+        Each part of a figure leads to all of it: it would be packed once for every variable.
+        """
+        after: dict[frozenset[str], list[frozenset[str]]] = {}
+        for group in sorted(self._first_groups(), key=min):
+            try:
+                component = packed[group] = self.pack(group)
+            except LeadsError as error:
+                after[error.args[0].roots].append(group)
+                continue
+            if len(component.members) > MANY:
+                self._large.append(component)
+                after[group] = []
+        alone = [group for groups in after.values() for group in groups if self._is_refused(group)]
+        large = self._large.copy()
+        self._large.clear()
+        for whole in large:
+            beside = [group for group in after[whole.roots] if group not in alone]
+            more = frozenset[str]().union(*beside)
+            if not more:
+                continue
+            longer = self._extended([whole], sorted(more), is_met=False) if whole.writes else None
+            longer = longer or self.pack(whole.roots | more)
+            if longer.error is None:
+                packed[longer.roots] = longer
+                del packed[whole.roots]
+            else:
+                alone += beside
+        packed |= {group: self.pack(group) for group in alone}
+        return list(packed)
+
+    def _is_refused(self, group: frozenset[str]) -> bool:
+        """Say whether something is refused that a group alone leads to, or may be."""
+        self._picklers.append(probe := Probe(io.BytesIO(), [], self.met))
+        probe.others, probe.goes_on = self._large, True
+        try:
+            probe.dump(self.values[min(group)])
+        except Exception:  # noqa: BLE001 - it is packed then, which says why
+            return True
+        return False
+
     def _joined(self, roots: frozenset[str], packed: dict[frozenset[str], Component]) -> Component:
         """Pack roots together: the small parts are written after the largest, where that can be."""
         below = [each for each in packed.values() if each.roots < roots]
@@ -251,8 +149,13 @@ class Survey:
             del packed[part.roots]
         return self._extended(parts, more) or self.pack(roots)
 
-    def _extended(self, parts: list[Component], more: list[str]) -> Component | None:
-        """Write more roots after those of the first part; None where that gives another stream."""
+    def _extended(
+        self, parts: list[Component], more: list[str], *, is_met: bool = True
+    ) -> Component | None:
+        """Write more roots after those of the first part; None where that gives another stream.
+
+        ``is_met``: all that these lead to is in one of the parts.
+        """
         base = parts[0]
         if any(each.settings.keys() - base.settings.keys() for each in parts):
             return None
@@ -261,23 +164,37 @@ class Survey:
         component = Component(base.roots.union(more), order=(*base.order, *more), writes=writes)
         component.settings = base.settings
         component.classes = frozenset().union(*(each.classes for each in parts))
+        before = self.met.met_classes.copy()
         try:
             for root in more:
                 writes.pickler.dump(self.values[root])
         except Exception:  # noqa: BLE001 - it is packed as a whole then, which says why
             return None
-        # What is met is known of the parts: a look at the memo would cost as much as packing.
-        component.members, component.objects = base.members, base.objects
-        component.kept_spaces = frozenset(writes.pickler.kept_spaces)
         component.told_apart = self._told_apart
+        if is_met:
+            self._join_members(component, parts)
+            component.written(writes)
+        else:
+            self._note(component, writes, {})
+            component.classes |= self.met.met_classes - before
+            met = component.members.keys()
+            new = {self._settings[key] for key in self._settings.keys() & met}
+            refused = not self.met.refused.keys().isdisjoint(met)
+            if new - base.settings.keys() or refused or _may_hold_told_by_is(component.stream):
+                return None
+        component.kept_spaces = frozenset(writes.pickler.kept_spaces)
+        return None if self._spaces(component, writes.pickler) else component
+
+    def _join_members(self, component: Component, parts: list[Component]) -> None:
+        """Note what was met: a look at the memo would cost as much as packing."""
+        base = parts[0]
+        component.members, component.objects = base.members, base.objects
         component.kinds = set().union(*(each.kinds for each in parts))
         for part in parts[1:]:
             for key in part.members.keys() - component.members.keys():
                 obj = part.members[key][1]
                 component.members[key] = None, obj
                 component.objects.append(obj)
-        component.written(writes)
-        return None if self._spaces(component, writes.pickler) else component
 
     def _spaces(self, component: Component, pickler: Pickler) -> dict[int, Any]:
         """Return dictionaries that belong to an object for good and have another name, too."""
@@ -326,17 +243,20 @@ class Survey:
         classes_before, self.met.met_classes = self.met.met_classes, set()
         try:
             try:
-                self._pack(component, Pickler, pinned)
+                self._pack(component, Probe if self._large else Pickler, pinned)
                 if met := self._settings.keys() & component.members.keys():
                     found = {self._settings[key]: component.members[key][1] for key in met}
                     component.settings = dict(sorted(found.items()))
                     self._pack(component, Pickler, pinned)
-                if component.spaces or _may_hold_nan(component.stream):
+                if component.spaces or _may_hold_told_by_is(component.stream):
                     self._pack(component, Asked, pinned)
             except RecursionError:
                 self._pack(component, Deep, pinned)
             for key in self.met.refused.keys() & component.members.keys():
                 raise RefusedError(self.met.refused[key])
+        except LeadsError:
+            self.met.met_classes |= classes_before
+            raise
         except RefusedError as error:
             # One without a traceback, whose frames would keep what a cell deletes.
             component = Component(roots, error=RefusedError(error.kind, error.blocker))
@@ -364,6 +284,8 @@ class Survey:
         out = io.BytesIO() if limit is None else LimitedFile(limit)
         buffers = list[Any]() if limit is None else LimitedBuffers(limit)
         pickler = kind(out, buffers, self.met)
+        if isinstance(pickler, Probe):
+            pickler.others = self._large
         self._picklers.append(pickler)
         start = self._preamble
         if pinned or component.settings:
@@ -381,7 +303,7 @@ class Survey:
         self._note(component, writing, pinned)
         component.kept_spaces = frozenset(pickler.kept_spaces)
         component.told_apart = self._told_apart
-        component.writes = writing if kind is Pickler and not pinned else None
+        component.writes = writing if kind in (Pickler, Probe) and not pinned else None
 
     def _dump(self, component: Component, pickler: Pickler, pinned: Mapping[str, Any]) -> None:
         """Write the roots, and new contents of what is pinned."""
@@ -417,8 +339,10 @@ class Survey:
         component.kinds = set(map(type, component.objects))
 
 
-def _may_hold_nan(stream: bytes) -> bool:
-    return (b"G\x7f" in stream or b"G\xff" in stream) and _NAN.search(stream) is not None
+def _may_hold_told_by_is(stream: bytes) -> bool:
+    """Look for NaNs, each of which is itself only, and for the string that argparse tells by it."""
+    nan = (b"G\x7f" in stream or b"G\xff" in stream) and _NAN.search(stream) is not None
+    return nan or argparse.SUPPRESS.encode() in stream
 
 
 def _exporters(groups: list[frozenset[str]],
@@ -456,3 +380,48 @@ def collector_waits() -> Iterator[None]:
     finally:
         if was:
             gc.enable()
+
+
+class Glance:
+    """A look at what code can reach, of a namespace without another side; main thread only."""
+
+    def __init__(self, namespace: dict[str, Any], hidden: Hidden) -> None:
+        self._roots = Roots(namespace, hidden, {})
+        self._namespace = namespace
+        self._classes = Counterparts()
+        self._others = Counterparts()
+        self._stays = Counterparts()
+
+    def names(self) -> list[str]:
+        """Return the person's names."""
+        return list(self._roots.values())
+
+    def digests(
+        self, names: Collection[str], limit: Limit | None = None
+    ) -> dict[frozenset[str], bytes]:
+        """Return digests of what code that reads these names can reach ("*": all), by roots.
+
+        Raises RefusedError for what cannot be packed, or where it is more than the limit.
+        """
+        values = self._roots.values()
+        wanted = set(values) if "*" in names else meant(names, values) & values.keys()
+        with collector_waits():
+            while True:
+                survey = self._survey({"n:" + name: values[name] for name in wanted}, limit)
+                more: set[str] = set()
+                for each in survey.components:
+                    if each.error is not None:
+                        raise each.error
+                    reads = each.reads()
+                    more |= values.keys() if reads is None else reads & values.keys()
+                if more <= wanted:
+                    return {each.roots: each.digest for each in survey.components}
+                wanted |= more
+                del survey
+
+    def _survey(self, values: dict[str, Any], limit: Limit | None) -> Survey:
+        met = Met("s", self._namespace, self._classes, self._others, self._stays)
+        met.limit = limit
+        survey = Survey(met, values, self._roots.known())
+        survey.run({})
+        return survey

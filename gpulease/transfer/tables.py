@@ -69,6 +69,10 @@ class Counterparts:
         """Return what the table holds strongly."""
         return iter(self._strong.values())
 
+    def everything(self) -> list[Any]:
+        """Return all objects that have an id."""
+        return [obj for oid in (*self._strong, *self._weak) if (obj := self.get(oid)) is not None]
+
     def prune(self) -> None:
         """Forget objects that are gone, or that nothing else holds."""
         counts = references(self._strong)

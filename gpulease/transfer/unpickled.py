@@ -16,7 +16,6 @@ import struct
 import sys
 import types
 from collections.abc import Callable, Iterator
-from json import scanner
 from typing import Any
 
 from gpulease.sides.libraries import CSV_DIALECT, library
@@ -193,16 +192,6 @@ _READER: type = type(csv.reader([]))
 _WRITER: type = type(csv.writer(io.StringIO()))
 #: What ``finditer`` runs on: nobody can see where it is.
 _SEARCH: type = type(re.compile("").scanner(""))  # type: ignore[attr-defined]
-_SCANNER_OF_JSON: Any = getattr(scanner, "c_make_scanner", None)
-#: What a JSONDecoder tells its scanner.
-_ASKED = (
-    "strict",
-    "object_hook",
-    "object_pairs_hook",
-    "parse_float",
-    "parse_int",
-    "parse_constant",
-)
 
 
 class Resumed:
@@ -235,19 +224,11 @@ def _refuse_search(search: Any) -> Any:
     raise RefusedError(words, search)
 
 
-# ---- csv
-
-
-def _flat(source: Any) -> Any:
-    """Return what a source goes on with: it is not to grow with each journey."""
-    return source.rest if type(source) is Resumed and not source.first else source
-
-
-def _reduce_reader(reader: Any) -> Any:
-    source = next(
-        p for p in gc.get_referents(reader) if type(p) not in (list, type(reader.dialect))
-    )
-    return reader_over, (_flat(source), reader.line_num, _dialect(reader))
+def _reduce_reader(obj: Any) -> Any:
+    source = next(p for p in gc.get_referents(obj) if type(p) not in (list, type(obj.dialect)))
+    if type(source) is Resumed and not source.first:  # it is not to grow with each journey
+        source = source.rest
+    return reader_over, (source, obj.line_num, _dialect(obj))
 
 
 def reader_over(source: Any, line: int, dialect: dict[str, Any]) -> Any:
@@ -261,7 +242,7 @@ def reader_over(source: Any, line: int, dialect: dict[str, Any]) -> Any:
 def _reduce_writer(writer: Any) -> Any:
     write = next(p for p in gc.get_referents(writer) if callable(p) and not isinstance(p, type))
     target: Any = types.SimpleNamespace(write=write)
-    if type(write) in _METHODS and write.__name__ == "write":
+    if type(write) in (types.BuiltinMethodType, types.MethodType) and write.__name__ == "write":
         target = write.__self__
     if isinstance(target, io.IOBase) and type(target) is not io.StringIO:
         raise RefusedError("a csv writer over an open file", writer)
@@ -273,23 +254,8 @@ def writer_over(target: Any, dialect: dict[str, Any]) -> Any:
     return csv.writer(target, **dialect)
 
 
-_METHODS = (types.BuiltinMethodType, types.MethodType)
-
-
 def _dialect(obj: Any) -> dict[str, Any]:
     return {name: getattr(obj.dialect, name) for name in CSV_DIALECT}
-
-
-# ---- json and sqlite3
-
-
-def _reduce_scanner(found: Any) -> Any:
-    return json_scanner, ({name: getattr(found, name) for name in _ASKED},)
-
-
-def json_scanner(asked: dict[str, Any]) -> Any:
-    """Return what a JSONDecoder with these settings reads by."""
-    return _SCANNER_OF_JSON(types.SimpleNamespace(memo={}, **asked))
 
 
 def sqlite_row(names: tuple[str, ...], values: tuple[Any, ...]) -> Any:
@@ -313,6 +279,5 @@ _WAYS: dict[type, Callable[[Any], Any]] = {
     _READER: _reduce_reader,
     _WRITER: _reduce_writer,
     _SEARCH: _refuse_search,
-    _SCANNER_OF_JSON: _reduce_scanner,
     random.SystemRandom: lambda _obj: (random.SystemRandom, ()),
 }

@@ -14,6 +14,7 @@ import ast
 import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -260,6 +261,8 @@ def seen(messages: Iterable[Message], reply: Mapping[str, Any]) -> list[Any]:
         kind, content = message["msg_type"], dict(message["content"])
         if kind == "stream":
             _add_text(found, content["name"], content["text"])
+        elif kind == "comm_msg":
+            _add_to_widget(found, deepcopy(content))
         else:
             found.append([kind, content])
     for item in found:
@@ -293,6 +296,24 @@ def _add_text(found: list[Any], name: str, text: str) -> None:
             earlier[2] += text
             return
     found.append(["stream", name, text])
+
+
+def _add_to_widget(found: list[Any], content: dict[str, Any]) -> None:
+    """Add a message to a widget; of its updates counts what it shows in the end.
+
+    How often a progress bar of tqdm tells of itself depends on the time.
+    """
+    for _, earlier in (item for item in found if item[0] == "comm_msg"):
+        same = earlier["comm_id"] == content["comm_id"]
+        if same and _is_update(earlier) and _is_update(content):
+            earlier["data"]["state"].update(content["data"]["state"])
+            return
+    found.append(["comm_msg", content])
+
+
+def _is_update(content: Mapping[str, Any]) -> bool:
+    data = content.get("data", {})
+    return data.get("method") == "update" and not data.get("buffer_paths")
 
 
 def neutral(text: str) -> str:

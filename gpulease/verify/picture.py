@@ -25,6 +25,7 @@ from typing import Any
 import xxhash
 
 from gpulease.sides.libraries import library
+from gpulease.sides.looks import is_a
 from gpulease.transfer.stayed import Stayed
 
 #: How much text of a value is kept, to show where two of them part, and how much is compared.
@@ -80,7 +81,7 @@ def picture(space: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
 
 def missing(space: dict[str, Any], names: Iterable[str]) -> list[str]:
     """Return the names that have no value here, or one that is on the other side."""
-    return [name for name in names if name not in space or type(space[name]) is Stayed]
+    return [name for name in names if name not in space or is_a(space[name], Stayed)]
 
 
 def _overlapping(spans: list[tuple[int, int, str]]) -> list[list[str]]:
@@ -109,7 +110,7 @@ def user_names(space: dict[str, Any]) -> list[str]:
 
 
 def _kind(value: Any) -> str:
-    kind = value.__class__ if type(value) is Stayed else type(value)
+    kind = value.__class__ if is_a(value, Stayed) else type(value)
     return f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")
 
 
@@ -126,7 +127,7 @@ class _Look:
 
     def text(self, value: Any, path: str, depth: int) -> str:
         """Return a value as text, objects numbered by first sight."""
-        stayed = type(value) is Stayed
+        stayed = is_a(value, Stayed)
         simple = None if stayed else _simple(value)
         if simple is not None:
             return simple

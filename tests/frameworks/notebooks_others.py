@@ -258,6 +258,11 @@ NOTEBOOKS = {
         "seen.append(str(jnp.arange(3.).dtype)); switch('jax_enable_x64', True)",
         "seen.append(str(jnp.arange(3.).dtype)); switch('jax_enable_x64', False)",
     ],
+    "wrapt": [
+        "import wrapt\ncalls = []; seen = []\n@wrapt.decorator\ndef traced(wrapped, instance, args, kwargs): calls.append(args); return wrapped(*args, **kwargs)\n@traced\ndef add(a): return a + 1",
+        "seen.append((add(1), calls))",
+        "seen.append((add(2), calls))",
+    ],
     "keras": [
         KERAS,
         "i = keras.Input((8,)); d = keras.layers.Dense(8, 'relu'); h = d(d(i)); m = keras.Model(i, keras.layers.Dense(2, 'softmax')(h)); sub = keras.Model(i, h); m.compile('adam', 'sparse_categorical_crossentropy', metrics=['accuracy'])",

@@ -19,6 +19,7 @@ EVERY = notebooks_kin.NOTEBOOKS | notebooks_others.NOTEBOOKS
 #: What these libraries do not pickle stays, and the cell that needs it says so.
 REFUSED = {
     "numba": "cannot be packed",
+    "wrapt": "cannot be packed .*object proxy",
     "spacy": "a pipeline of spaCy",
     "keras": "an object of Keras",
     "keras classes": "an object of Keras",

@@ -19,6 +19,8 @@ SWITCHES = {
     "width": ("get_ipython().display_formatter.formatters['text/plain'].max_width = 20",
               "list(range(99))"),
     "xmode": ("%xmode Minimal", "1 / 0"),
+    "a future statement": ("from __future__ import annotations",
+                           "def f(x: unknown): pass\nf.__annotations__"),
 }  # fmt: skip
 
 
@@ -41,6 +43,13 @@ def test_switches_of_the_shell_hold_on_both_sides(home: HomeKernel, set_on: str)
     assert len({str(each) for each in plain.values()}) > 3, "they make a difference"
     for undo in ("%pprint", "%xmode Context", SHELL.format("last_expr")):
         home.run(undo)
+
+
+def test_a_gpu_cell_sees_the_arguments_of_the_notebook(home: HomeKernel) -> None:
+    look = "import argparse, sys; (sys.argv, argparse.ArgumentParser().prog)"
+    plain = home.run(look).result
+    assert "-f" in plain
+    assert home.run(f"%%gpu\n{look}").result == plain
 
 
 #: So large that it arrives before the cell that reads it, and not with the one that made it.

@@ -93,4 +93,4 @@ def test_it_travels(pair, make):
 
 def test_a_list_with_empty_places_is_looked_into():
     """A parser of XML has one: to ask for what is in it would end the process."""
-    assert stayed.blocker({"x": ET.XMLParser()}, lambda _obj: False) is None
+    assert stayed.way_to({"x": ET.XMLParser()}, object()) == ""

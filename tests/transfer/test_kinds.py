@@ -12,6 +12,10 @@ KINDS = {
     "nan is itself": Kind(
         "x = float('nan')", "box['other'] = [x, float('nan')]",
         "(x is y, x in box['in'], x in [float('nan')], len(set([x, y])))"),
+    "a parser of arguments": Kind(
+        "import argparse\nx = argparse.ArgumentParser(); x.add_argument('--n', type=int, default=1); sub = x.add_subparsers(dest='sub'); sub.add_parser('go').add_argument('--hid', help=argparse.SUPPRESS, default=argparse.SUPPRESS)",
+        "x.set_defaults(n=x.parse_args([]).n + 1)",
+        "(x.parse_args(['go']), x.parse_args(['--n', '9', 'go', '--hid', 'h']), x.format_help().count('SUPPRESS'))"),
     "math.nan": Kind("import math\nx = math.nan", "pass", "(x is math.nan, x in [math.nan])"),
     "nan as a key": Kind(
         "k = float('nan')\nx = {k: 1}", "x[k] += 1", "(len(x), x[k], k is next(iter(x)))"),

@@ -84,6 +84,9 @@ KINDS = {
                                      "x._n += 1; x.rate = len(sets)", "(x.nargs, x().nargs, x().rate, x.rate if sets else None, sets)"),
     "init_subclass": Kind("class R:\n    known = []\n    def __init_subclass__(cls, **k): R.known.append(cls.__name__)\nclass A(R): pass\nx = A()",
                           "x.n = 1", "(R.known, x.known is R.known)"),
+    "init_subclass under slots and built-in classes": Kind(
+        "known = []\nclass M:\n    __slots__ = ()\n    def __init_subclass__(cls, **k): known.append(cls.__name__)\nclass R(M): __slots__ = ('__a',)\nclass S(R): __slots__ = ('b', '__weakref__')\nclass L(S): pass\nclass D(dict, M): pass\nclass E(M, Exception): __slots__ = ()\nx = [L(), D(), E('e')]",
+        "x[0].b = getattr(x[0], 'b', 0) + 1; x[1]['n'] = known[0]", "(known, getattr(x[0], 'b', 0), x[1], x[2].args, [c.__bases__ for c in (S, L, D, E)] == [(R,), (S,), (dict, M), (M, Exception)])"),
     "set_name descriptor": Kind(
         "class D:\n    def __set_name__(self, o, n): self.n = '_' + n; calls.append(n)\n    def __get__(self, i, o): return self if i is None else i.__dict__.get(self.n, 0)\n"
         "    def __set__(self, i, v): i.__dict__[self.n] = v\ncalls = []\nclass C:\n    v = D()\nx = C()", "x.v += 1", "(x.v, calls, x.__dict__)"),
@@ -91,6 +94,10 @@ KINDS = {
                      "x.v = x.v", "(x.v, C.v.fset is not None)"),
     "static and class methods": Kind("class C:\n    n = 0\n    @staticmethod\n    def s(a): return a\n    @classmethod\n    def c(cls): cls.n += 1; return cls.n\nx = C()",
                                      "x.c()", "(x.s(1), x.c(), C.n)"),
+    "static methods over a module's function": Kind(
+        "import textwrap\nclass C: s = staticmethod(textwrap.dedent)\nx = D = C",
+        "class D: s = staticmethod(textwrap.dedent)",
+        "(vars(C)['s'].__annotations__ is vars(D)['s'].__annotations__, D.s(' a'), C is D)"),
     "slots": Kind("class C:\n    __slots__ = ('a', 'b', '__weakref__')\nx = C(); x.a = [1]", "x.a.append(2); x.b = x", "(x.a, hasattr(x, 'b') and x.b is x)"),
     "slots and dict": Kind("class B:\n    __slots__ = ('a',)\nclass C(B): pass\nx = C(); x.a = 1; x.z = [1]", "x.a += 1; x.z.append(2)", "(x.a, x.z)"),
     "private slots": Kind("class C:\n    __slots__ = ('__a',)\n    def __init__(self): self.__a = 1\n    def up(self): self.__a += 1; return self.__a\nx = C()", "x.up()", "x.up()"),
@@ -105,6 +112,14 @@ KINDS = {
     "registered with abstract classes of modules": Kind("from collections.abc import Mapping, MutableMapping, Sequence\nimport numbers\nclass x:\n    def __len__(self): return 2\n    def __getitem__(self, i): return (1, 2)[i]\nclass N: pass\nSequence.register(x); n = [0]\ndef kind(v):\n    match v:\n        case [a, b]: return 'two'\n        case {**k}: return 'map'",
                             "n[0] += 1; MutableMapping.register(N)\nif n[0] > 1: numbers.Number.register(x)", "(isinstance(x(), Sequence), kind(x()), isinstance(N(), Mapping), isinstance(x(), numbers.Number), isinstance(N(), Sequence))"),
     "protocol and generic": Kind("from typing import Generic, TypeVar, Protocol\nT = TypeVar('T')\nclass G(Generic[T]):\n    def __init__(self, v: T): self.v = v\nx = G[list]([1])", "x.v.append(2)", "(x.v, G.__parameters__[0] is T)"),
+    "generic classes that others hold": Kind(
+        "from dataclasses import dataclass, field\nfrom typing import Generic, ParamSpec, Protocol, TypedDict, TypeVar, TypeVarTuple, Unpack\nT = TypeVar('T'); Q = ParamSpec('Q'); Ts = TypeVarTuple('Ts')\nclass Z(Generic[T]): pass\nclass C(Generic[Q, Unpack[Ts]]): pass\nclass P(Protocol[T]): pass\nclass D(TypedDict, Generic[T]): pass\n"
+        "@dataclass\nclass A:\n    z: Z[int] = field(default_factory=Z[int])\n    def f(self, other: P[str]) -> Z[Z[int]]: ...\nA.held = [C[[int], str, bytes], D[int], P[int]]\nZ.held = Z[A]\nx = A()",
+        "x.z.n = getattr(x.z, 'n', 0) + 1",
+        "(x.z.__orig_class__ == Z[int], A.__annotations__, A.f.__annotations__, A.held, Z.held.__args__[0] is A, Z.__parameters__[0] is T, C.__parameters__)"),
+    "generic classes under generic ones": Kind(
+        "from abc import ABC\nfrom typing import Generic, TypeVar\nT = TypeVar('T'); U = TypeVar('U'); known = []\nclass H(ABC, Generic[T]):\n    def __init_subclass__(cls, **k): super().__init_subclass__(**k); known.append(cls.__name__)\nclass A(H[int]): pass\nclass B(H[T], Generic[T, U]):\n    __slots__ = ('v',)\nclass C(B[U, int]): pass\nx = C()",
+        "x.v = getattr(x, 'v', 0) + 1", "(known, getattr(x, 'v', 0), C.__parameters__ == (U,), B.__orig_bases__ == (H[T], Generic[T, U]), [c.__name__ for c in C.__mro__], A.__bases__ == (H,))"),
     "TypedDict": Kind("from typing import TypedDict\nclass D(TypedDict):\n    a: int\nx = D(a=1)", "x['a'] += 1", "(x, sorted(D.__annotations__))"),
     "nested class": Kind("class O:\n    class I:\n        v = [1]\nx = O.I()", "O.I.v.append(2)", "(x.v, type(x) is O.I, O.I.__qualname__)"),
     "local class": Kind("def make():\n    n = [0]\n    class L:\n        def up(self): n[0] += 1; return n[0]\n    return L\nL = make()\nx = L()", "x.up()", "(x.up(), type(x) is L)"),
@@ -162,7 +177,6 @@ KINDS = {
     "writers of csv to what takes their rows": Kind(
         "import csv, types\ngot = []; x = csv.writer(types.SimpleNamespace(write=got.append))\nclass Sink:\n    def __init__(self): self.rows = []\n    def write(self, row): self.rows.append(row)\ns = Sink(); y = csv.writer(s); z = csv.writer(types.SimpleNamespace(write=lambda row: got.append('z' + row)))",
         "x.writerow([1]); y.writerow([2]); z.writerow([3])", "(got, s.rows)"),
-    "coders of json": Kind("import json\nx = json.JSONDecoder(object_hook=lambda d: got.append(d) or d, strict=False); got = []\ne = json.JSONEncoder(indent=1)", "x.decode(e.encode({'a': [1.5, '\\t']}))", "got"),
     "rows of sqlite3": Kind("import sqlite3\nc = sqlite3.connect(':memory:'); c.row_factory = sqlite3.Row\nx = c.execute('select 1 as a, ? as \"b \"\"c\"', [b'2']).fetchall(); c.close(); del c",
                             "x += [x[0]]", "([(r.keys(), tuple(r), r['A']) for r in x], x[0] == x[-1])"),
     "the system's random numbers": Kind("import random\nx = random.SystemRandom()", "x.random()", "type(x).__name__"),

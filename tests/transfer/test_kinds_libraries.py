@@ -19,6 +19,9 @@ KINDS = {
                    "x[1][0] += 1", "[(a.tolist(), a.dtype.str) for a in x]"),
     "a class of attrs": Kind("import attr, attrs\n@attrs.define\nclass P:\n    x: int = attrs.field(converter=int, validator=attrs.validators.gt(0))\n    tags: list = attrs.field(factory=list)\n@attr.s(frozen=True, hash=True)\nclass Q:\n    a = attr.ib()\n    b = attr.ib(default=attr.Factory(lambda self: self.a + 1, takes_self=True))\nx = P('1'); q = Q(3); t = x.tags",
                              "x.tags.append(P(2)); q = attrs.evolve(q, a=q.a + 1)", "(x, q, t is x.tags, attrs.asdict(x), {q: 1}[q], attrs.fields(P).x.name)"),
+    "a soup and its tags": Kind("import bs4\nx = bs4.BeautifulSoup('<p>a</p><p>b</p>', 'html.parser')\nps = x.find_all('p')", "ps[0].string = ps[0].text + '!'; ps[1]['id'] = ps[0].text", "(str(x), ps[0].parent is x, x.p is ps[0])"),
+    "what is noted on a library's object": Kind("import requests\nfrom PIL import Image\nx = Image.new('L', (2, 2)); x.label = ['cat']; s = requests.Session(); s.mine = x.label", "x.label.append('dog'); s.more = len(x.label); x.putpixel((0, 0), 7)", "(x.label, s.mine is x.label, getattr(s, 'more', 0), x.getpixel((0, 0)), s.headers['Accept'])"),
+    "a table of SQLAlchemy": Kind("import sqlalchemy as sa\nm = sa.MetaData(); x = sa.Table('t', m, sa.Column('id', sa.Integer, primary_key=True)); q = sa.select(x.c.id)", "q = q.where(x.c.id > 1); m.info['n'] = m.info.get('n', 0) + 1", "(str(q), m.tables['t'] is x, x.c.id.table is x, m.info)"),
     "structured": Kind(NP + "x = np.zeros(2, [('a', 'i4'), ('b', 'f8', (2,))])", "x['a'] += 1; x[0]['b'][1] = 5", ARRAY),
     "recarray": Kind(NP + "x = np.rec.array([(1, 2.0)], dtype=[('a', int), ('b', float)])", "x.a += 1", "(x.a.tolist(), type(x).__name__)"),
     "a drawing in an image": Kind("from PIL import Image, ImageDraw\nim = Image.new('RGB', (4, 4), 'red')\nx = ImageDraw.Draw(im, 'RGBA'); x.fontmode = '1'\nn = 0",
@@ -129,3 +132,14 @@ def test_a_refused_kind_stops_only_the_cell_that_needs_it(kind, eager):
     assert re.search(r"\bx\b", str(refusal.value)), refusal.value
     eager.gpu("assert n == [1, 3] and x is x\ntry: x.close()\nexcept Exception: pass\ndel x")
     eager.home("assert n == [1, 3]")
+
+
+def test_a_class_of_attrs_carries_nothing_of_the_namespace_that_its_methods_copied(pair):
+    """The copy holds all that the notebook had then: here something that cannot travel."""
+    pair.home("view = memoryview(b'x'); big = [1]; import attrs; import builtins as __builtins__")
+    pair.home(
+        "@attrs.define\nclass P:\n    x: int = 0\n    tags: list = attrs.Factory(list)\np = P()"
+    )
+    pair.gpu("p.tags.append(P(2)); big.append(2)")
+    pair.home("assert p == P(0, [P(2)]) and big == [1, 2]")
+    assert not pair.last.notes

@@ -167,11 +167,20 @@ def test_what_stands_for_it_answers_what_it_can_and_says_the_rest(eager):
     )
     for use in (
         "hasattr(a.f, 'write')", "a.f.name", "a.f.name = 1", "del a.f.name", "list(a.g)",
-        "len(a.f)", "a.f[0]", "a.f()", "a.f + 1", "a.f < 1", "1 in a.f", "import pickle\n"
+        "a.f < 1", "1 in a.f", "next(a.f)", "import pickle\n"
         "pickle.dumps(a.f)", "import copy\ncopy.deepcopy(a)", "with a.f: pass", "f'{a.f}'",
         "def g(): yield from a.g\nnext(g())", "for _ in a.g: pass", "a.t.start()",
     ):  # fmt: skip
         with pytest.raises(CellError, match=r"a\.[ftg] stayed in your notebook: "):
+            eager.gpu(use)
+    for use in (
+        "len(a.f)",
+        "a.f[0]",
+        "a.f()",
+        "a.f + 1",
+        "import functools\nfunctools.partial(a.g)",
+    ):
+        with pytest.raises(CellError, match="TypeError: "):  # as for what it stands for
             eager.gpu(use)
     eager.home("a.f.close()")
 
@@ -315,20 +324,20 @@ ITERATORS = {
     "zip_longest": "itertools.zip_longest(gen, 'cdef')",
     "takewhile": "itertools.takewhile(bool, gen)",
     "within another": "enumerate(zip('cdef', gen))",
+    "a csv reader": "csv.reader(gen)",
+    "rows of a frame": "pd.DataFrame({'a': range(4)}).itertuples()",
 }
 
 
 @in_turn(side=["home", "gpu"], kind=ITERATORS)
-def test_an_iterator_over_a_generator_says_so_when_half_of_it_is_used(eager, kind, side):
-    begin(eager, "import itertools")
+def test_an_iterator_over_a_generator_stays_as_well(eager, kind, side):
+    begin(eager, "import csv, itertools\nimport pandas as pd")
     here, there = (eager.home, eager.gpu)[:: 1 if side == "home" else -1]
-    here(f"gen = (i for i in 'abcd'); x = [{ITERATORS[kind]}]; first = next(x[0]); n = 1")
-    there("n += 1")
-    # Where Python does not pickle the iterator (of itertools, from 3.14 on) it stays with the
-    # generator, and the list travels: who uses it there reads why.
+    here(f"gen = (i for i in 'abcd'); n = [1]; x = [{ITERATORS[kind]}, n]; first = next(x[0])")
+    there("n.append(2); assert x[1] is n")  # what shares the list with it travels
     with pytest.raises((GPULeaseError, CellError), match=r"generator \(|iterator of itertools"):
         there("next(x[0])")
-    here("assert len(list(x[0])) == 3 and n == 2\ndel x, gen")
+    here("assert len(list(x[0])) == 3 and n == [1, 2] and x[1] is n\ndel x, gen")
 
 
 def test_what_asks_it_while_it_is_loaded_is_refused(eager):
@@ -336,6 +345,15 @@ def test_what_asks_it_while_it_is_loaded_is_refused(eager):
     with pytest.raises(GPULeaseError, match=r"x cannot travel .*: it"):
         eager.gpu("x")
     eager.home("assert list(x[0]) == ['a', 'b']")
+
+
+def test_what_no_name_leads_to_is_told_by_the_variable_that_holds_it(pair):
+    pair.home(
+        "from contextlib import contextmanager\n@contextmanager\ndef tagged(): yield\n"
+        "leave = tagged().__exit__"
+    )
+    with pytest.raises(CellError, match="Something in leave stayed in your notebook: a generator"):
+        pair.gpu("leave(None, None, None)")
 
 
 # ---- when a side is gone

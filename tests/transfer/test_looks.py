@@ -45,6 +45,29 @@ ODD = {
         "class Odd(metaclass=Meta): pass\nodd = Odd()",
         "type(odd) is Odd",
     ),
+    "a class without a hash": (
+        "class Meta(type):\n    def __eq__(cls, other): return True\n"
+        "class Odd(metaclass=Meta): pass\nodd = Odd()",
+        "type(odd) is Odd",
+    ),
+    "a class whose hash raises": (
+        "class Meta(type):\n    def __hash__(cls): raise OSError('no hash')\n"
+        "class Odd(metaclass=Meta): pass\nodd = Odd()",
+        "type(odd) is Odd",
+    ),
+    "a class that is no class for others": (
+        "class Meta(type):\n    def __subclasscheck__(cls, other): raise OSError('no')\n"
+        "    def __instancecheck__(cls, other): raise OSError('no')\n"
+        "    def __bool__(cls): raise OSError('no')\n    def __len__(cls): raise OSError('no')\n"
+        "class Odd(metaclass=Meta): pass\nodd = Odd()",
+        "type(odd) is Odd",
+    ),
+    "no truth and no length": (
+        "class Odd:\n    def __bool__(self): raise OSError('no')\n"
+        "    def __len__(self): raise OSError('no')\n    def __eq__(self, other): raise OSError\n"
+        "    def __iter__(self): raise OSError('no')\n    __hash__ = None\nodd = Odd()",
+        "type(odd) is Odd",
+    ),
     "its own reduction": (
         "class Odd:\n    def __reduce_ex__(self, protocol): raise OSError('closed')\nodd = Odd()",
         "type(odd) is Odd",

@@ -1,7 +1,11 @@
-"""Functions of modules that hold state: they are the module's on both sides, and join nothing."""
+"""Functions and classes of modules: they are the module's on both sides, and join nothing."""
+
+import sys
+import types
 
 import pytest
 
+from gpulease.transfer.by_class import of_rust
 from tests.transfer.kinds import plain, play
 
 CELLS = {
@@ -40,3 +44,13 @@ def test_a_generator_of_ones_own_travels_by_value(pair):
     pair.home("h = random.Random(1), np.random.RandomState(1)\ny = h[0].random(), h[1].rand()")
     pair.home("assert x == y; y = h[0].random(), h[1].rand()")
     pair.home("assert (g.random(), n.rand()) == y")
+
+
+def test_a_class_that_calls_itself_a_builtin_is_not_the_notebooks(monkeypatch):
+    """``safe_open`` of safetensors, once multiprocessing, and so torch, is imported."""
+    kind = type("Opened", (), {"__module__": "builtins"})
+    for name in ("__main__", "__mp_main__", "rusty"):
+        module = types.ModuleType(name)
+        module.Opened = kind
+        monkeypatch.setitem(sys.modules, name, module)
+    assert of_rust(kind) == (sys.modules["rusty"], "Opened")

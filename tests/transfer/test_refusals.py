@@ -79,6 +79,13 @@ def test_the_way_in_which_the_persons_own_class_is_pickled_is_not_asked(shared, 
     shared.home("assert c.d is d")
 
 
+def test_what_a_compiled_class_keeps_is_asked_of_the_class(shared):
+    """By its flags a class statement made it, so an empty one was made on the other side."""
+    play(shared, ["import kiwisolver\nx = kiwisolver.Variable('v')\nseen = 0"], beside_gpu=False)
+    with pytest.raises(GPULeaseError, match=r"x cannot travel .* cannot pickle 'kiwisolver.Var"):
+        shared.gpu("x")
+
+
 def test_an_open_of_the_notebooks_own_travels(shared):
     play(shared, ["import gzip\nopen = gzip.open\nseen = 0"], beside_gpu=False)
     shared.gpu("assert open is gzip.open, open")

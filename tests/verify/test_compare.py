@@ -53,6 +53,27 @@ def test_an_output_is_named_by_its_cell():
     assert kinds(ran("", "1", ""), ran("", "2", "")) == [(4, "output", "")]
 
 
+def updated(*values, comm="bar"):
+    return [
+        {
+            "msg_type": "comm_msg",
+            "content": {"comm_id": comm, "data": {"method": "update", "state": {"value": value}}},
+        }
+        for value in values
+    ]
+
+
+def test_of_a_progress_bar_counts_where_it_ends():
+    """How often it tells of itself depends on how fast the machine is."""
+    runs = [ran("", "", "") for _ in range(4)]
+    for run, values in zip(runs, [(1, 41), (41,), (1,), (41,)], strict=True):
+        run.cells[1].messages[:] = updated(*values)
+    assert kinds(runs[0], runs[1]) == []
+    assert kinds(runs[0], runs[2]) == [(4, "output", "")]
+    runs[3].cells[1].messages[:] = updated(41, comm="another")
+    assert kinds(runs[1], runs[3]) == [(4, "output", "")]
+
+
 def test_after_an_error_nothing_is_compared():
     found = compare(CELLS, ran("", "1", "3"), ran("", "1", "3", failed=1), Steady())
     assert [(f.cell, f.kind) for f in found] == [(4, "error")]

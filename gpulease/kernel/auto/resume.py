@@ -18,9 +18,9 @@ from typing import Any
 from gpulease.kernel.auto.kinds import FRAMEWORKS
 from gpulease.sides.names.analysis import cell_use
 from gpulease.transfer import state
-from gpulease.transfer.glance import Glance
 from gpulease.transfer.refuse import Limit, RefusedError
 from gpulease.transfer.roots import Hidden
+from gpulease.transfer.survey import Glance
 
 _SIMPLE = (ast.Expr, ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Delete, ast.Assert)
 #: Bytes that are looked at of what a statement reaches, and of what those of one cell do.

@@ -11,8 +11,8 @@ import dis
 import re
 import types
 import weakref
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 
 from gpulease.sides.names import scopes
 from gpulease.sides.names.source import parsed
@@ -58,12 +58,6 @@ class Use:
     handled: frozenset[str] = frozenset()
     deletes: frozenset[str] = frozenset()
     sets: frozenset[str] = frozenset()
-
-    def but(self, names: Collection[str]) -> Use:
-        """Return the same without a read of these."""
-        return replace(
-            self, strict=self.strict.difference(names), reads=self.reads.difference(names)
-        )
 
     @property
     def touched(self) -> frozenset[str]:

@@ -9,7 +9,6 @@ import csv
 import decimal
 import locale
 import logging
-import operator
 import re
 import socket
 import sys
@@ -239,7 +238,6 @@ def _process() -> Values:
         "digits": sys.get_int_max_str_digits(),
         "field": csv.field_size_limit(),
         "timeout": socket.getdefaulttimeout(),
-        "argv": sys.argv,
         "zone": time.tzname,
     }
 
@@ -250,11 +248,14 @@ def _put_process(values: Values) -> None:
         "digits": sys.set_int_max_str_digits,
         "field": csv.field_size_limit,
         "timeout": socket.setdefaulttimeout,
-        "argv": lambda words: operator.setitem(sys.argv, slice(None), words),
         "zone": lambda _names: time.tzset(),  # by TZ, which is in place before
     }
     for key, value in values.items():
         put[key](value)
+
+
+def _put_arguments(values: Values) -> None:
+    sys.argv[:] = values["argv"]
 
 
 def _mpmath() -> Values:
@@ -284,6 +285,8 @@ def _accessors(library: str) -> Setting:
 
 SETTINGS: dict[str, Setting] = {
     "process": Setting("sys", _process, _put_process),
+    # A parser of arguments reads them, and names itself after the first one.
+    "arguments": Setting("sys", lambda: {"argv": sys.argv}, _put_arguments, first={}),
     "shell": Setting("IPython", shell_switches.get, shell_switches.put, of_thread=True),
     "mpmath": Setting("mpmath", _mpmath, _put_mpmath),
     "scikit-learn": _own_options("sklearn", "get_config", "set_config"),

@@ -20,6 +20,7 @@ _SWITCHES = {
     ),
     "text": ("max_seq_length", "max_width", "newline", "pprint", "verbose"),
     "traceback": ("mode",),
+    "compiler": ("flags",),  # `from __future__ import ...` holds for the cells after it
 }  # fmt: skip
 
 
@@ -59,3 +60,4 @@ def _owners() -> Iterator[tuple[str, Any]]:
         yield "shell", shell
         yield "text", shell.display_formatter.formatters["text/plain"]
         yield "traceback", shell.InteractiveTB
+        yield "compiler", shell.compile

@@ -6,7 +6,6 @@ Nothing that a person sees is changed here: what a known storage or tensor becom
 
 from __future__ import annotations
 
-import sys
 import warnings
 import weakref
 from collections.abc import Iterator
@@ -15,7 +14,6 @@ from typing import Any, Final
 
 import torch
 
-from gpulease.sides.names.variables import user_names
 from gpulease.transfer import rebuild, stayed
 from gpulease.transfer.torch import commit, devices
 from gpulease.transfer.torch.commit import Plan, each_set, flat, put
@@ -215,9 +213,7 @@ _SENTENCES = {
 
 
 def _error(where: str, value: torch.Tensor | None) -> GraphElsewhereError:
-    space = vars(sys.modules["__main__"])
-    values = {name: space[name] for name in user_names(space, ()) if name in space}
-    found = stayed.way_to(values, value) if value is not None else ""
+    found = stayed.way_to(stayed.variables(), value) if value is not None else ""
     return GraphElsewhereError(_SENTENCES[where].format(found or "a value"))
 
 

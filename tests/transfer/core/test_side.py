@@ -12,7 +12,8 @@ import pytest
 
 from gpulease.transfer import classes, commit, in_place, state, ways
 from gpulease.transfer.api import StageError
-from gpulease.transfer.pickler import Met, Pickler
+from gpulease.transfer.met import Met
+from gpulease.transfer.pickler import Pickler
 from gpulease.transfer.side import Side
 from gpulease.verify.picture import picture
 
@@ -159,6 +160,32 @@ def test_what_cannot_travel_stays_by_name(sides, made, words):
     run(away, "n.append(2)")
     move(away, home)
     run(home, "assert n == [1, 2]; x")
+
+
+QUESTIONS = """
+import collections.abc as abc
+names = ["Awaitable", "Callable", "Collection", "Container", "Generator", "Iterable", "Iterator"]
+def asked(it):
+    kinds = [name for name in names if isinstance(it, getattr(abc, name))]
+    has = [name for name in ("__call__", "__len__", "__enter__", "__next__") if hasattr(it, name)]
+    return callable(it), kinds, has
+"""
+
+
+@pytest.mark.parametrize(
+    "made", ["(n for n in 'ab')", "threading.Lock()", "open(os.devnull)", "threading.Event().wait"]
+)
+def test_what_stands_for_something_can_be_called_or_gone_through_as_that_can(sides, made):
+    home, away = sides
+    run(home, f"import os, threading\nx = {made}\nif hasattr(x, 'acquire'): x.acquire()")
+    for side in sides:
+        run(side, QUESTIONS + "x = globals().get('x')")
+    move(home, away)
+    for side in sides:
+        run(side, "found = asked(x)")
+    run(home, "if hasattr(x, 'close'): x.close()")
+    assert home.ns["x"] is not away.ns["x"]
+    assert home.ns["found"] == away.ns["found"]
 
 
 def test_what_a_side_cannot_open_waits_there_for_the_next_companion(sides, monkeypatch):
