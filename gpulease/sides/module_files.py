@@ -41,6 +41,8 @@ class _Load:
 #: Modules that were looked at; the last load of those that are a person's own.
 _seen: set[str] = set()
 _loads: dict[str, _Load] = {}
+#: What the others were loaded by.
+_installed: dict[str, Any] = {}
 #: How often the other side has loaded modules that are not imported here yet.
 _expected: dict[str, int] = {}
 
@@ -71,13 +73,10 @@ def module_digest(name: str) -> str:
     It ends with how often the module was loaded, where that was more than once: what refers to it
     is another value then.
     """
-    text, times = _text(name), times_loaded(name)
-    return f"{text}{_AGAIN}{times}" if text and times > 1 else text
-
-
-def _text(name: str) -> str:
     load = _load(name)
-    return load.digest if load is not None else ""
+    if load is None:
+        return ""
+    return f"{load.digest}{_AGAIN}{load.times}" if load.digest and load.times > 1 else load.digest
 
 
 def times_loaded(name: str) -> int:
@@ -89,12 +88,15 @@ def times_loaded(name: str) -> int:
 def _load(name: str) -> _Load | None:
     module = sys.modules.get(name)
     spec = getattr(module, "__spec__", None)
+    if spec is not None and _installed.get(name) is spec:
+        return None
     known = _loads.get(name)
     if known is not None and known.spec is spec:
         _follow_autoreload(name, known)
         return known
     if not (path := _own_file(module)):
         _loads.pop(name, None)
+        _installed[name] = spec
         return None
     times = known.times + 1 if known is not None else _expected.pop(name, 1)
     _loads[name] = _Load(spec, _of_file(path), times, _seen_to(name))

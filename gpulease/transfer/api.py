@@ -258,6 +258,8 @@ class PackedComponent:
     deep: int = 0
     #: Whether the receiver's own pickle of it will have the same bytes.
     same_there: bool = False
+    #: Its bytes, where it then rests on the receiver's side as it does here (see ``sending.rest``).
+    rests: int = 0
     #: Large memory, whose pieces follow the stream's own buffers: id, size, numbers of the pieces.
     memories: tuple[tuple[str, int, tuple[int, ...]], ...] = ()
 

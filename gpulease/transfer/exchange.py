@@ -151,6 +151,7 @@ class Exchange:
             raise GPULeaseError("cannot_move", f"{error}.") from error
         if parcel.names is None:  # names that were deleted or bound here since are home's
             for name in {name for each in parcel.components for name in each.names} - away:
+                self._reached.anything()  # what came is not what is here then
                 if name in before:
                     self.side.ns[name] = before[name]
                 else:

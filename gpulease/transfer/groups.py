@@ -11,6 +11,7 @@ import pickle
 import re
 import types
 import typing
+from collections import OrderedDict, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -230,11 +231,15 @@ class Component:
 
     def is_in_order(self) -> bool:
         """Say whether another process that has loaded it packs it into the same bytes."""
+        if self.deep or any(len(each) > 1 for each in self.of_kinds((set, frozenset))):
+            return False
         np = library("numpy")
         arrays = {kind for kind in self.kinds if np and issubclass(kind, np.ndarray | np.dtype)}
-        if self.deep or not self.kinds.isdisjoint((set, frozenset)):
+        also = {kind for kind in arrays if kind.__module__.startswith("numpy")}
+        entered = {kind: said for kind in self.kinds if (said := ways.in_order(kind)) is not None}
+        if not self.is_plain({*also, *entered, OrderedDict, defaultdict}):
             return False
-        return self.is_plain({kind for kind in arrays if kind.__module__.startswith("numpy")})
+        return all(entered[type(obj)](obj) for obj in self.of_kinds(entered))
 
     def of_kinds(self, kinds: Collection[type]) -> list[Any]:
         """Return what is of one of these types."""

@@ -26,6 +26,12 @@ _PASSING = (
 )  # fmt: skip
 
 
+#: What holds nothing that can change.
+_CONSTANT = frozenset((
+    type(None), bool, int, float, complex, str, bytes, types.CodeType, type(Ellipsis),
+))  # fmt: skip
+
+
 class _Probe:
     pass
 
@@ -103,7 +109,7 @@ def _apparently_held(component: Component, known: Counter[int]) -> set[int]:
         for key, count in _above(component, counts, least)
         if count > known[key]
         and (
-            type(obj := component.members[key][1]) in passing
+            (type(obj := component.members[key][1]) in passing and not _are_constants(obj))
             or (type(obj) not in lasting and component.has(key))
         )
     }
@@ -111,6 +117,17 @@ def _apparently_held(component: Component, known: Counter[int]) -> set[int]:
         return set()
     inner = _referred(component.objects, component.members, asked)
     return {key for key, count in asked.items() if count > inner[key] + known[key]}
+
+
+def _are_constants(obj: Any) -> bool:
+    """Say whether this is a tuple that leads to nothing that can change, as the constants of code.
+
+    The collector does not show what code holds.
+    """
+    return type(obj) is tuple and all(
+        type(each) in _CONSTANT or issubclass(type(each), type) or _are_constants(each)
+        for each in obj
+    )
 
 
 def _above(component: Component, counts: list[int], least: int) -> Iterator[tuple[int, int]]:

@@ -153,9 +153,11 @@ class HomeSide(Exchange):
         """Send what the cell's functions lead to, of what was not needed until now."""
         moved: tuple[str, ...] = ()
         size = 0
-        tried: set[str] = set()
+        touched, tried = _touched(use), set[str]()
+        if not touched:
+            return moved, size
         while any(each.can_come for name, each in self._there.items() if name not in tried):
-            said = self.peer.ask("lacking", {"names": sorted(_touched(use))}).body["names"]
+            said = self.peer.ask("lacking", {"names": sorted(touched)}).body["names"]
             coming = {name for name in said if self._there[name].can_come} - tried
             if not coming:
                 break

@@ -8,6 +8,7 @@ from . import anatomy, lasting, rebuild
 from .memory import Memory
 from .refuse import Limit
 from .tables import Counterparts
+from .ways import Reduce
 
 
 class Met:
@@ -26,6 +27,12 @@ class Met:
         self.notes: dict[str, Any] = {}
         #: Why objects stay, by ``id``, where that is known of the whole survey only.
         self.refused: dict[int, str] = {}
+        #: How objects of a class are reduced, None where no table says it.
+        self.ways: dict[type, Reduce | None] = {}
+        #: Whether every instance of a class is its attributes and the builtin under it.
+        self.raw: dict[type, bool] = {}
+        #: Why objects of a class are not packed, None where they are.
+        self.refused_kinds: dict[type, str | None] = {}
         #: How much may be packed, None for all.
         self.limit: Limit | None = None
         #: Whose structure is packed, in words: large values are left out.  Else None.

@@ -16,6 +16,7 @@ import sys
 import threading
 import types
 import typing
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from typing import Any
 
@@ -90,11 +91,9 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     def __init__(self, file: io.BytesIO, buffers: list[Any], met: Met) -> None:
         super().__init__(file, protocol=5, buffer_callback=buffers.append)
         self.met = met
-        #: How objects of a class are reduced, None where no table says it.
-        self.kinds: dict[type, ways.Reduce | None] = dict(KINDS)
-        self.raw: dict[type, bool] = {}
-        #: Why objects of a class are not packed, None where they are.
-        self.refused: dict[type, str | None] = {}
+        self.kinds = met.ways
+        if not self.kinds:
+            self.kinds.update(KINDS)
         #: Ids of dictionaries that belong to an object for good -> that object.
         self.kept_spaces: dict[int, Any] = {}
         #: Those that are known to have another name, too.
@@ -134,10 +133,10 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
 
     def is_raw(self, kind: type) -> bool:
         """Say whether every instance of a class is its attributes and the builtin under it."""
-        raw = self.raw.get(kind)
+        raw = self.met.raw.get(kind)
         if raw is None:
             own = issubclass(kind, type) or ways.of(kind) is not None
-            raw = self.raw[kind] = not own and self._is_plainly_raw(kind)
+            raw = self.met.raw[kind] = not own and self._is_plainly_raw(kind)
         return raw
 
     def _is_plainly_raw(self, kind: type) -> bool:
@@ -331,9 +330,10 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             return rebuild.free_lock, (_LOCKS[kind],)
         if leaves.leaf_kind(obj) is not None:
             return self.stays(obj)
-        if kind not in self.refused:
-            self.refused[kind] = refused_by_type(kind) or kind_that_stays(kind)
-        if (words := refused_itself(obj) or self.refused[kind]) is not None:
+        of_kind = self.met.refused_kinds
+        if kind not in of_kind:
+            of_kind[kind] = refused_by_type(kind) or kind_that_stays(kind)
+        if (words := refused_itself(obj) or of_kind[kind]) is not None:
             raise RefusedError(words, obj)
         if isinstance(obj, caches.LRU_CACHE) and (
             travels_by_value(obj) or own.is_own(obj.__wrapped__.__module__)
@@ -445,4 +445,6 @@ KINDS: dict[type, Callable[[Pickler, Any], Any]] = {
     Whole: lambda _pickler, obj: reduce_whole(obj),
     typing.NewType: Pickler.new_type,
     **dict.fromkeys(TYPE_VARIABLES, Pickler.variable),
+    # A model has dozens of these, whose own way needs no look at what they are.
+    **dict.fromkeys((OrderedDict, defaultdict, deque), lambda _pickler, _obj: NotImplemented),
 }

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import sys
 import types
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from typing import Any
 
@@ -44,17 +44,22 @@ def _registry() -> Any:
     return getattr(sys.modules.get("matplotlib.backends"), "backend_registry", None)
 
 
-def may_draw(objects: Collection[Any]) -> bool:
-    """Say whether something among these may know how to draw on the current figure.
+def may_draw(kinds: Collection[type], of_kinds: Callable[[Collection[type]], list[Any]]) -> bool:
+    """Say whether something of these kinds may know how to draw on the current figure.
 
     What the notebook's own functions read by name is looked for elsewhere.
     """
-    return any(_package(obj) not in _NEVER_DRAW for obj in objects)
+    named = {kind for kind in kinds if issubclass(kind, _NAMED)}
+    asked = [*(kind for kind in kinds if kind not in named), *of_kinds(named)]
+    return any(_package(each) not in _NEVER_DRAW for each in asked)
+
+
+#: What belongs to a package by its own name, and not by its class's.
+_NAMED = (types.FunctionType, types.ModuleType, type)
 
 
 def _package(obj: Any) -> str:
-    named = obj if is_a(obj, types.FunctionType | type) else type(obj)
-    of = ask(obj, "__name__") if type(obj) is types.ModuleType else ask(named, "__module__")
+    of = ask(obj, "__name__") if is_a(obj, types.ModuleType) else ask(obj, "__module__")
     return str(of).partition(".")[0]
 
 

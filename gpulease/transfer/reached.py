@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Callable
 from typing import Any
 
-from gpulease.sides.names.analysis import SUBCLASSES, cell_use
+from gpulease.sides.names.analysis import ANYWHERE, cell_use
 
 #: Whose tasks run no code of the notebook's besides cells and callbacks, of which we are told.
 _KNOWN = frozenset(
@@ -30,7 +30,7 @@ class Reached:
         """A cell runs (main thread); of a callback there is no source, and nothing is known."""
         self._find_loop()
         use = cell_use(source)
-        if not source or use.unbounded or SUBCLASSES in use.reads:
+        if not source or use.unbounded or ANYWHERE & use.reads:
             self._names = None
         elif self._names is not None:
             self._names = self._names | use.touched

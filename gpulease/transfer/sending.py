@@ -6,6 +6,9 @@ import io
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from gpulease.sides.looks import name_of_type
+from gpulease.sides.names.analysis import ANYWHERE
+
 from . import classes
 from .api import Absent, PackedComponent, Parcel, Receiver
 from .groups import Component
@@ -29,6 +32,8 @@ class Going:
     pieces: Mapping[str, bytes]
     #: By ``id`` of objects that something outside holds here, their pins.
     pin_of: dict[int, str] = field(default_factory=dict)
+    #: Of what variables are.
+    kinds: dict[str, type] = field(default_factory=dict)
     #: Bytes that are in it.
     taken: int = 0
     #: Ids of the classes that what both sides have then is of.
@@ -57,6 +62,12 @@ class Going:
                 return False
         self.taken += size
         return True
+
+    def absent(self, component: Component, reason: str, *, can_come: bool) -> dict[str, Absent]:
+        """Return what the receiver is to know of a component that does not travel."""
+        size = None if component.error else component.nbytes
+        kinds = {name: self.kinds.get(name, type(None)) for name in component.names}
+        return {n: Absent(reason, can_come, name_of_type(k), size) for n, k in kinds.items()}
 
     def known(self, oid: str) -> bytes | None:
         """Return the digests of the pieces of large memory that the receiver has."""
@@ -104,14 +115,23 @@ BYTES = 16 << 20
 
 
 @dataclass(frozen=True)
-class Resting:
-    """What is known of such a component from the last look."""
+class Leads:
+    """Where a component of the last look led to: its own roots, its classes, what its code reads.
+
+    A cell may have run a function that it then deletes, or gives another value.
+    """
 
     roots: frozenset[str]
-    digest: bytes
-    pieces: dict[str, bytes]
     classes: frozenset[str]
     reads: set[str] | None
+
+
+@dataclass(frozen=True)
+class Resting(Leads):
+    """What is known of a large component from the last look."""
+
+    digest: bytes
+    pieces: dict[str, bytes]
     size: int
 
     def component(self) -> Component:
@@ -132,9 +152,41 @@ def can_rest(component: Component, held: Collection[object]) -> bool:
 def rest(component: Component) -> Resting:
     """Return what is known of a component that can rest."""
     return Resting(
-        component.roots, component.digest, component.pieces, component.classes,
-        component.reads(), component.nbytes,
+        component.roots, component.classes, component.reads(), component.digest, component.pieces,
+        component.nbytes,
     )  # fmt: skip
+
+
+def arrived(packed: PackedComponent, parcel: Parcel) -> Resting:
+    """Return what is known of data that came and that both sides pack alike: it reads nothing."""
+    key = frozenset(packed.roots)
+    pieces = {oid: parcel.memories[oid] for oid, _, _ in packed.memories}
+    return Resting(key, parcel.classes[key], set(), parcel.digests[key], pieces, packed.rests)
+
+
+def leads(components: Iterable[Component]) -> dict[str, Leads]:
+    """Return by root where these components lead to."""
+    found = (
+        Leads(each.roots, each.classes, each.reads() if each.error is None else None)
+        for each in components
+    )
+    return {root: each for each in found for root in each.roots}
+
+
+def led_to(by_root: Mapping[str, Leads], roots: Iterable[str]) -> set[str]:
+    """Return these roots with all that they led to."""
+    queue = list(roots)
+    found: set[str] = set()
+    while queue:
+        root = queue.pop()
+        if root in found:
+            continue
+        found.add(root)
+        if (each := by_root.get(root)) is not None:
+            queue += [*each.roots, *("c:" + oid for oid in each.classes)]
+            anywhere = each.reads is None or not ANYWHERE.isdisjoint(each.reads)
+            queue += by_root if anywhere else ["n:" + name for name in each.reads or ()]
+    return found
 
 
 def closure(components: Collection[Component], roots: Iterable[str]) -> set[frozenset[str]]:

@@ -70,6 +70,10 @@ class Side:
         self._pieces: dict[str, bytes] = {}
         #: Large components of the last look, by roots.
         self._resting: dict[frozenset[str], Resting] = {}
+        #: By root, where what was here at the last look, or has come since, led to.
+        self._led: dict[str, sending.Leads] = {}
+        #: The roots of which something outside held something then.
+        self._were_held: list[str] = []
         #: Bytes of each component at the last look, by roots.
         self.sizes: dict[frozenset[str], int] = {}
 
@@ -206,6 +210,8 @@ class Side:
                 del self._resting[key]
             del survey, held
         self.sizes = {plain(each.roots): each.nbytes for each in survey.components}
+        self._led = sending.leads(survey.components)
+        self._were_held = [r for each in survey.components if held[each.roots] for r in each.roots]
         for each in survey.components:
             if not each.rests and sending.can_rest(each, held[each.roots]):
                 self._resting[each.roots] = sending.rest(each)
@@ -235,10 +241,14 @@ class Side:
         figures = {name for name in names if pyplot.FIGURE.fullmatch(name)}
         roots = ["n:" + name for name in names - figures]
         # What something outside holds may have been called or changed through that.
-        roots += [root for each in components if held[each.roots] for root in each.roots]
-        found = sending.closure(components, roots)
+        now_held = [root for each in components if held[each.roots] for root in each.roots]
+        roots += now_held + self._were_held
+        found = sending.closure(components, sending.led_to(self._led, roots))
         reached_ones = [each for each in components if each.roots in found]
-        if any(each.rests or pyplot.may_draw(each.objects) for each in reached_ones):
+        may_draw = (
+            each.rests or pyplot.may_draw(each.kinds, each.of_kinds) for each in reached_ones
+        )
+        if figures and any(may_draw):
             found |= sending.closure(components, ["n:" + name for name in figures])
         return found
 
@@ -252,25 +262,26 @@ class Side:
         if hand_over:
             self._pins = holders.still_held(self._pins, survey.components, held)
         self._held_under = {pin: self._held_under[pin] for pin in self._pins}
-        names, wanted = self.names(), self._wanted(survey.components, needed)
+        values, wanted = self._roots.values(), self._wanted(survey.components, needed)
         parcel = Parcel(
-            [], [], names if hand_over else None, {}, frozenset(self._away),
+            [], [], list(values) if hand_over else None, {}, frozenset(self._away),
             frozenset(), state.read() if hand_over else {}, own.loads(names_own),
         )  # fmt: skip
         going = Going(wanted, small if hand_over else -1, receiver, dict(self._pieces))
         going.pin_of = {id(obj): pin for pin, obj in self._pins.items()}
         going.used = self._sealed.classes()
-        refused = spread_refusals(survey.components, self._roots.values())
+        going.kinds = {name: type(value) for name, value in values.items()}
+        refused = spread_refusals(survey.components, values)
         for component in going.in_order(unsent(survey.components, self._base.values())):
             if (reason := refused.get(component.roots)) is not None:
-                parcel.away.update(self._stay(component, reason, can_come=False))
+                parcel.away.update(going.absent(component, reason, can_come=False))
             else:
                 self._put(parcel, survey, component, held[component.roots], going)
         keys = [plain(frozenset(each.roots)) for each in parcel.components]
         met = {oid for key in keys for oid in parcel.classes[key]}
         met |= {r[2:] for each in parcel.components for r in each.roots if r[0] == "c"}
         self._sealed.pass_on(parcel, self._base, met)
-        parcel.stays = self._what_stays()
+        parcel.stays = self._what_stays(values)
         parcel.shells = sending.shells(met, self._classes, survey.met)
         parcel.pins = frozenset(self._pins)
         return parcel
@@ -284,7 +295,7 @@ class Side:
         is_same = self._base.get(key) == component.digest and not fresh
         # What is held there may be called at any time.
         if not (is_same or self._pins_in(component, kept=False) or going.takes(component)):
-            parcel.away.update(self._stay(component, "it is not needed yet", can_come=True))
+            parcel.away.update(going.absent(component, "it is not needed yet", can_come=True))
             parcel.memories |= going.kept(component)
             return
         going.used |= component.classes
@@ -300,21 +311,13 @@ class Side:
             self._pins[pin], self._held_under[pin] = obj, name
         parcel.components.append(self._ship(survey, component, held, going))
 
-    def _what_stays(self) -> dict[str, str]:
+    def _what_stays(self, values: Mapping[str, Any]) -> dict[str, str]:
         """Return the names whose very value cannot leave this side, and what it is, in words."""
         kept = {id(each) for each in self._stays.values() if not is_a(each, stayed.Stayed)}
         return {
             name: leaves.leaf_kind(value) or name_of_type(type(value))
-            for name, value in self._roots.values().items()
+            for name, value in values.items()
             if id(value) in kept
-        }
-
-    def _stay(self, component: Component, reason: str, *, can_come: bool) -> dict[str, Absent]:
-        values = self._roots.values()
-        size = None if component.error else component.nbytes
-        return {
-            name: Absent(reason, can_come, name_of_type(type(values.get(name))), size)
-            for name in component.names
         }
 
     def _ship(self, survey: Survey, component: Component, objects: list[Any],
@@ -343,7 +346,7 @@ class Side:
             component.order, component.stream, buffers,
             [(place, pin) for place, pin in places if place is not None],
             component.filled, kept, component.deep, same,
-            tuple(memories),
+            component.nbytes if same and component.roots in self._resting else 0, tuple(memories),
         )  # fmt: skip
 
     def _pins_in(self, component: Component, *, kept: bool) -> list[str]:
@@ -361,8 +364,11 @@ class Side:
             known.update(map(id, table.values()))
         for held_here in (self._stays.values(), self._others.values(), survey.met.memory.holds()):
             known.update(map(id, held_here))
-        out = {}
+        out: dict[frozenset[str], list[Any]] = {}
         for component in survey.components:
+            if component.rests:
+                out[component.roots] = []
+                continue
             found = (self._classes.get(root[2:]) for root in component.roots if root[0] == "c")
             spaces = [vars(cls) for cls in found if cls is not None]  # one refused may be gone
             mine = Counter(map(id, component.large.values()))
@@ -429,11 +435,8 @@ class Side:
         if parcel.names is not None:
             self._away = dict(parcel.away)  # what the sender deleted since is away no more
         else:
-            for name in list(self._away):
-                if "n:" + name in staged.values:
-                    del self._away[name]
-                elif name in parcel.away:
-                    self._away[name] = parcel.away[name]
+            away = {n: each for n, each in self._away.items() if f"n:{n}" not in staged.values}
+            self._away = {name: parcel.away.get(name, each) for name, each in away.items()}
         if parcel.names is not None:
             for pin in self._counterparts.keys() - parcel.pins:
                 del self._counterparts[pin]
@@ -459,19 +462,21 @@ class Side:
         same = {key for key, is_same in arrived.items() if is_same}
         same |= self._sealed.keys() & arrived.keys()
         self._base |= {key: parcel.digests[key] for key in same}
-        self._agree(arrived.keys() - same)
-
-    def _agree(self, arrived: Collection[frozenset[str]]) -> None:
-        """Make what arrived the baseline: this side's own pickle of it."""
-        if arrived or self._pins:
-            self._look_again(arrived)  # nothing of that look holds what the tables are asked for
+        data = [sending.arrived(each, parcel) for each in parcel.components if each.same_there]
+        self._led |= {root: each for each in data for root in each.roots}
+        self._resting |= {each.roots: each for each in data if each.size}
+        other = arrived.keys() - same
+        if other or self._pins:
+            self._look_again(other)  # nothing of that look holds what the tables are asked for
         for table in (self._classes, self._others, self._stays):
             table.prune()
 
     def _look_again(self, arrived: Collection[frozenset[str]]) -> None:
+        """Make what arrived the baseline: this side's own pickle of it."""
         only = {root for key in arrived for root in key}
         survey = self._survey(None if self._pins else only)
         self.sizes |= {plain(each.roots): each.nbytes for each in survey.components}
+        self._led |= sending.leads(survey.components)
         for each in survey.components:
             if (key := plain(each.roots)) in arrived and each.error is None:
                 self._base[key] = each.digest

@@ -11,7 +11,7 @@ import argparse
 import gc
 import io
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from operator import itemgetter
 from typing import Any
@@ -33,9 +33,7 @@ from .groups import (
 from .memory import EXPORTERS, shows_memory
 from .met import Met
 from .pickler import Pickler, StandsIn
-from .refuse import Limit, LimitedBuffers, LimitedFile, RefusedError
-from .roots import Hidden, Roots, meant
-from .tables import Counterparts
+from .refuse import LimitedBuffers, LimitedFile, RefusedError
 
 #: A float that is no number: the usual one, or another that is not within a negative integer.
 _NAN = re.compile(
@@ -380,48 +378,3 @@ def collector_waits() -> Iterator[None]:
     finally:
         if was:
             gc.enable()
-
-
-class Glance:
-    """A look at what code can reach, of a namespace without another side; main thread only."""
-
-    def __init__(self, namespace: dict[str, Any], hidden: Hidden) -> None:
-        self._roots = Roots(namespace, hidden, {})
-        self._namespace = namespace
-        self._classes = Counterparts()
-        self._others = Counterparts()
-        self._stays = Counterparts()
-
-    def names(self) -> list[str]:
-        """Return the person's names."""
-        return list(self._roots.values())
-
-    def digests(
-        self, names: Collection[str], limit: Limit | None = None
-    ) -> dict[frozenset[str], bytes]:
-        """Return digests of what code that reads these names can reach ("*": all), by roots.
-
-        Raises RefusedError for what cannot be packed, or where it is more than the limit.
-        """
-        values = self._roots.values()
-        wanted = set(values) if "*" in names else meant(names, values) & values.keys()
-        with collector_waits():
-            while True:
-                survey = self._survey({"n:" + name: values[name] for name in wanted}, limit)
-                more: set[str] = set()
-                for each in survey.components:
-                    if each.error is not None:
-                        raise each.error
-                    reads = each.reads()
-                    more |= values.keys() if reads is None else reads & values.keys()
-                if more <= wanted:
-                    return {each.roots: each.digest for each in survey.components}
-                wanted |= more
-                del survey
-
-    def _survey(self, values: dict[str, Any], limit: Limit | None) -> Survey:
-        met = Met("s", self._namespace, self._classes, self._others, self._stays)
-        met.limit = limit
-        survey = Survey(met, values, self._roots.known())
-        survey.run({})
-        return survey

@@ -11,6 +11,7 @@ import functools
 import importlib
 import importlib.metadata
 import logging
+import types
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -45,6 +46,7 @@ _shown: list[type] = []
 _raw: list[Callable[[type], bool]] = []
 _values: set[type] = set()
 _frozen: set[type] = set()
+_in_order: dict[type, Callable[[Any], bool]] = {}
 #: The way of each class that was asked for.
 _known: weakref.WeakKeyDictionary[type, Reduce | None] = weakref.WeakKeyDictionary()
 
@@ -98,6 +100,7 @@ def enter(
     shown: Iterable[type] = (),
     values: Iterable[type] = (),
     frozen: Iterable[type] = (),
+    in_order: Mapping[type, Callable[[Any], bool]] = types.MappingProxyType({}),
 ) -> None:
     """Enter the kinds of a library; a subclass has the way of its nearest base.
 
@@ -105,7 +108,8 @@ def enter(
     ``lasting`` class there is one on each side for good, and what is in it is written into it; of
     each of a ``shown`` class, too, which its library holds as long as the page shows it.
     Which of several equal ``values`` a name has cannot be seen.  Objects of ``frozen`` classes
-    never change: what holds one may go on holding the one before.
+    never change: what holds one may go on holding the one before.  What is said ``in_order`` both
+    sides pack into the same bytes; where that is not so, it only travels once more.
     """
     _by_class.update(by_class)
     _raw.append(raw)
@@ -113,6 +117,7 @@ def enter(
     _shown.extend(shown)
     _values.update(values)
     _frozen.update(frozen)
+    _in_order.update(in_order)
     _known.clear()
 
 
@@ -181,6 +186,13 @@ def any_followed() -> bool:
 def may_be_held(kind: type) -> bool:
     """Say whether it does not matter that something outside holds an object of a class."""
     return kind in _frozen or is_lasting(kind)
+
+
+def in_order(kind: type) -> Callable[[Any], bool] | None:
+    """Return what says of objects of a class whether both sides pack them into the same bytes."""
+    if kind in _values:
+        return lambda _obj: True
+    return next((_in_order[base] for base in kind.__mro__ if base in _in_order), None)
 
 
 def is_value(kind: type) -> bool:

@@ -50,6 +50,18 @@ def test_losses_arrive_over_one_node_and_their_values():
     assert len({loss.untyped_storage().data_ptr() for loss in home["losses"]}) == 50
 
 
+def test_a_model_in_training_is_not_packed_again_where_it_arrives(monkeypatch):
+    near, far = _sides()
+    _run(near, MODEL + "optimizer = torch.optim.Adam(model.parameters())")
+    _run(near, "loss = F.cross_entropy(model(X), y); loss.backward(); optimizer.step()")
+    with monkeypatch.context() as patch:
+        patch.setattr(Side, "_look_again", _fails)
+        _move(near, far)
+    assert not far.changed()
+    _run(far, "seen = loss.item(), optimizer.param_groups[0]['params'][0] is model[0].weight")
+    assert far.ns["seen"] == (near.ns["loss"].item(), True)
+
+
 def test_a_commit_that_fails_leaves_tensors_as_they_were(monkeypatch):
     home, away = _sides()
     _run(home, "import torch; w = torch.nn.Parameter(torch.ones(3)); b = torch.ones(100_000)")
@@ -70,7 +82,7 @@ def test_a_commit_that_fails_leaves_tensors_as_they_were(monkeypatch):
     assert all(one is home.ns[name] for one, name in zip(kept, "wbvg", strict=True))
 
 
-def _fails(_tensors):
+def _fails(*_):
     raise RuntimeError("no room")
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -18,9 +18,11 @@ from typing import Any
 from gpulease.kernel.auto.kinds import FRAMEWORKS
 from gpulease.sides.names.analysis import cell_use
 from gpulease.transfer import state
+from gpulease.transfer.met import Met
 from gpulease.transfer.refuse import Limit, RefusedError
-from gpulease.transfer.roots import Hidden
-from gpulease.transfer.survey import Glance
+from gpulease.transfer.roots import Hidden, Roots, meant
+from gpulease.transfer.survey import Survey, collector_waits
+from gpulease.transfer.tables import Counterparts
 
 _SIMPLE = (ast.Expr, ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Delete, ast.Assert)
 #: Bytes that are looked at of what a statement reaches, and of what those of one cell do.
@@ -312,3 +314,48 @@ class Snapshots:
 
 def _names_of(all_roots: Any) -> tuple[str, ...]:
     return tuple(sorted(root[2:] for roots in all_roots for root in roots if root[0] == "n"))
+
+
+class Glance:
+    """A look at what code can reach, of a namespace without another side; main thread only."""
+
+    def __init__(self, namespace: dict[str, Any], hidden: Hidden) -> None:
+        self._roots = Roots(namespace, hidden, {})
+        self._namespace = namespace
+        self._classes = Counterparts()
+        self._others = Counterparts()
+        self._stays = Counterparts()
+
+    def names(self) -> list[str]:
+        """Return the person's names."""
+        return list(self._roots.values())
+
+    def digests(
+        self, names: Collection[str], limit: Limit | None = None
+    ) -> dict[frozenset[str], bytes]:
+        """Return digests of what code that reads these names can reach ("*": all), by roots.
+
+        Raises RefusedError for what cannot be packed, or where it is more than the limit.
+        """
+        values = self._roots.values()
+        wanted = set(values) if "*" in names else meant(names, values) & values.keys()
+        with collector_waits():
+            while True:
+                survey = self._survey({"n:" + name: values[name] for name in wanted}, limit)
+                more: set[str] = set()
+                for each in survey.components:
+                    if each.error is not None:
+                        raise each.error
+                    reads = each.reads()
+                    more |= values.keys() if reads is None else reads & values.keys()
+                if more <= wanted:
+                    return {each.roots: each.digest for each in survey.components}
+                wanted |= more
+                del survey
+
+    def _survey(self, values: dict[str, Any], limit: Limit | None) -> Survey:
+        met = Met("s", self._namespace, self._classes, self._others, self._stays)
+        met.limit = limit
+        survey = Survey(met, values, self._roots.known())
+        survey.run({})
+        return survey

@@ -29,6 +29,10 @@ _DOORS = frozenset({
 })  # fmt: skip
 #: Asked of a class it leads to others that no name in the code leads to; it is among the reads.
 SUBCLASSES = "__subclasses__"
+#: Asked of the collector they lead to anything; among the reads, too.
+_OF_COLLECTOR = frozenset({"get_objects", "get_referrers"})
+#: What code that reads one of these reaches no name says.
+ANYWHERE = _OF_COLLECTOR | {SUBCLASSES}
 _WORD = re.compile(r"[^\W\d]\w*")
 
 
@@ -292,8 +296,7 @@ class _Visitor(ast.NodeVisitor):
     def visit_Attribute(self, node: ast.Attribute) -> None:
         if node.attr in _DOORS:
             self.unbounded = True
-        if node.attr == SUBCLASSES:
-            self.reads.add(SUBCLASSES)
+        self.reads |= {node.attr} & ANYWHERE
         self._change(node)
 
     def visit_Subscript(self, node: ast.Subscript) -> None:
@@ -381,7 +384,7 @@ def code_use(code: types.CodeType) -> Use:
             sets.add(instruction.argval)
         elif instruction.opname in _NAMED_OPS:
             unbounded = unbounded or instruction.argval in _DOORS
-            reads |= {instruction.argval} & {SUBCLASSES}
+            reads |= {instruction.argval} & ANYWHERE
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             inner = code_use(constant)

@@ -30,6 +30,14 @@ ways.enter(
     values=(
         torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size, tensors.Anchor,
     ),
+    in_order={
+        torch.Tensor: tensors.is_in_order,
+        torch.UntypedStorage: lambda storage: storage.device.type == "cpu",
+        **dict.fromkeys(
+            (torch.nn.Module, torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler),
+            lambda _obj: True,
+        ),
+    },
 )  # fmt: skip
 pieces.enter(torch.UntypedStorage, memory.LARGE)
 ways.arrays.append(memory.reduce_array)

@@ -20,10 +20,11 @@ class Anchor:
     """Stands for the graphs of one side that reach the same leaves."""
 
     where: str
-    leaves: tuple[torch.Tensor, ...]
+    leaves: list[torch.Tensor]
 
     def __reduce__(self) -> Any:
-        return loading.anchor, (self.where, self.leaves)
+        # A tuple that is kept here would be one that something outside holds.
+        return loading.anchor, (self.where, tuple(self.leaves))
 
 
 def is_plain(tensor: torch.Tensor) -> bool:
@@ -34,6 +35,18 @@ def is_plain(tensor: torch.Tensor) -> bool:
         and not (tensor.is_quantized or tensor.is_nested or tensor.is_mkldnn)
         and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
     )
+
+
+def is_in_order(tensor: torch.Tensor) -> bool:
+    """Say whether both sides pack a tensor alike.
+
+    Home may lack its device, and a view with a graph is none on the side where the graph is not.
+    """
+    with torch._C.DisableTorchFunctionSubclass():
+        if not is_plain(tensor) or tensor.device.type != "cpu":
+            return False
+        node = commit.node_of(tensor)
+        return node is None or not (isinstance(node, loading.STAND_IN) or tensor._is_view())
 
 
 def reduce(pickler: Any, tensor: torch.Tensor) -> Any:
@@ -63,9 +76,9 @@ def _of_graph(pickler: Any, own: memory.Met, tensor: torch.Tensor, storage: Any,
     where = node.where if stands else side + ("over" if over_away else "")
     over = own.anchors.get((where, id(reached)))
     if over is None:
-        leaves = tuple(sorted(reached, key=pickler.met.others.id_of))  # both sides sort alike
+        leaves = sorted(reached, key=pickler.met.others.id_of)  # both sides sort alike
         if pickler.met.structure_of is not None:  # where no value is, no backward needs a leaf
-            leaves = ()
+            leaves.clear()
         over = own.anchors[where, id(reached)] = Anchor(where, leaves)
     signed = loading.signature(tensor, side)
     oid = pickler.met.others.id_of(tensor)

@@ -1,9 +1,12 @@
 """Which large components are not looked at again, and what wakes them."""
 
 import asyncio
+import itertools
+import sys
 
 import pytest
 
+from gpulease.sides.names.analysis import ANYWHERE, cell_use
 from gpulease.transfer import sending, survey
 from gpulease.transfer.reached import Reached
 from tests.transfer.core.test_side import move, run
@@ -74,14 +77,93 @@ def test_what_a_cell_reaches_is_looked_at_again(rested, monkeypatch, cell, reach
     assert home.ns["at"] == away.ns["at"]
 
 
-def test_what_came_from_the_other_side_or_is_held_does_not_rest(rested, monkeypatch):
+MADE = """
+import collections, functools, gc, sys, weakref
+rows = [[n] for n in range(2000)]; kept = {"rows": rows}
+def helper(): rows.append([9])
+def outer(): helper()
+def report(): return gc.get_objects()
+class Box:
+    def add(self): rows.append([9])
+box = Box(); part = functools.partial(helper); hooks = sys.modules["hooks_of_a_test"]
+"""
+HOOK = "hooks.append(Box().add)"
+GENERATOR = """
+def gen():
+    while True: yield rows.append([9])
+g = gen()
+"""
+WATCHED = "watched = Box(); weakref.finalize(watched, helper)"
+FIND = """
+for each in {}:
+    if type(each) is list and each[:2] == [[0], [1]]: each.append([9])
+del report
+"""
+
+
+@pytest.mark.parametrize(
+    ("more", "cell", "made_here"),
+    [
+        *itertools.product(
+            [""],
+            [
+                "helper(); del helper",
+                "helper()\nhelper = 5",
+                "outer(); del outer, helper",
+                "for f in [helper]: f()\ndel f, helper",
+                "box.add(); box = 1; del Box",
+                "other = box.add; del box, Box; other(); del other",
+                "part(); part = helper = 1",
+                "kept['rows'].append([9]); kept = 1",
+                FIND.format("gc.get_objects()"),
+                FIND.format("report()"),
+            ],
+            [True, False],
+        ),
+        (HOOK, "sys.modules['hooks_of_a_test'].pop()(); del Box", True),
+        (GENERATOR, "next(g); del g", True),
+        (WATCHED, "del watched", True),
+    ],
+)
+def test_what_code_changes_wakes_though_nothing_leads_from_it_any_more(
+    sides, monkeypatch, more, cell, made_here
+):
+    monkeypatch.setattr(sending, "OBJECTS", 1000)  # the rows alone
+    monkeypatch.setitem(sys.modules, "hooks_of_a_test", [])
+    home, away = sides
+    maker, other = sides if made_here else (away, home)
+    run(maker, MADE + more + "\ndel hooks")
+    move(maker, other)
+    home.pack(reached=[])
+    run(home, cell)
+    use = cell_use(cell)
+    reached = None if use.unbounded or ANYWHERE & use.reads else use.touched
+    parcel = home.pack(reached=reached)
+    away.commit(away.stage(parcel))
+    assert home.ns["rows"][2000:] == away.ns["rows"][2000:] == [[9]]
+
+
+def test_what_came_rests_unless_it_is_packed_otherwise_here(rested, monkeypatch):
     home, away = rested
-    parcel = home.pack(reached=[])
+    run(away, "a[0] = -1; k.append({1, 2}); box.rows.append([3])")
+    parcel = away.pack()
+    home.commit(home.stage(parcel))
+    away.acknowledge(parcel)
+    assert looked(home, monkeypatch, [])[0] >= {"k"}
+    seen, parcel = looked(home, monkeypatch, [])
+    assert not seen & {"a", "box", "k"}
+    assert not parcel.components
+    run(home, "a[1] = -2; grow()")
+    seen, parcel = looked(home, monkeypatch, {"a", "grow"})
+    assert seen >= {"a", "box"}
     away.commit(away.stage(parcel))
     home.acknowledge(parcel)
-    run(away, "a[0] = -1")
-    move(away, home)
-    assert "a" in looked(home, monkeypatch, [])[0]
+    assert away.ns["a"].tolist() == [-1, -2, 2]
+    assert away.ns["box"].rows == [[0], [1], [2], [3], [9]]
+
+
+def test_what_is_held_does_not_rest(rested):
+    home, _ = rested
     held = [home.ns["k"]]
     home.pack()
     held[0].append(2)
