@@ -21,9 +21,11 @@ from ipykernel.iostream import OutStream
 from ipykernel.ipkernel import IPythonKernel
 
 from gpulease.channel.pair import ChildEnd
+from gpulease.companion.full_device import explain
 from gpulease.errors import GPULeaseError
 from gpulease.protocol.control import EXECUTE_METADATA, ReplyMetadata
 from gpulease.sides.magics import magics_of
+from gpulease.sides.names.variables import user_names
 from gpulease.sides.sources import learn
 from gpulease.transfer.api import Away
 
@@ -103,9 +105,10 @@ class CompanionKernel(IPythonKernel):
 
     def _explain_error(self, exc_tuple: Any = None, *args: Any, **kwargs: Any) -> None:
         error = exc_tuple[1] if exc_tuple else sys.exc_info()[1]
-        if error is not None and self.watch is not None and self.watch.away is not None:
-            sentence = self.watch.away.explain_error(error)
-            if sentence:
+        if error is not None:
+            space = self.shell.user_ns
+            names = user_names(space, self.shell.user_ns_hidden)
+            if sentence := explain({name: space[name] for name in names}, error):
                 error.add_note(sentence)
         self._show_error(exc_tuple, *args, **kwargs)
 

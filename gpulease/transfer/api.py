@@ -210,9 +210,6 @@ class Away(Protocol):
         Returns what goes back with the cell's reply, for ``Home.after_gpu_cell``.
         """
 
-    def explain_error(self, error: BaseException) -> str:
-        """Called with a cell's error: where there is no room on the device, who has how much."""
-
     def thread_ids(self) -> frozenset[int]:
         """Called by the activity watch: native ids of transfer's own threads, never user work."""
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import pickle
 import queue
 import secrets
 import threading
-import types
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import astuple
 from pathlib import Path
@@ -24,7 +22,7 @@ from gpulease.sizes import size_text
 from gpulease.wire.connection import Wire
 from gpulease.wire.message import Message
 
-from . import shipping, ways
+from . import shipping
 from .api import (
     LAST_ERROR,
     AbandonedError,
@@ -122,12 +120,6 @@ class AwaySide:
             for old in sorted(kept)[: max(2, len(kept) // 5)]:
                 del kept[old]
         kept[count] = result
-
-    def explain_error(self, error: BaseException) -> str:
-        """Say which variables have the device's memory, where there is no room left."""
-        ways.open_rooms()
-        ns = self.side.ns
-        return explain({name: ns[name] for name in self.side.names() if name in ns}, error)
 
     def thread_ids(self) -> frozenset[int]:
         """Return native ids of the transfer's own threads."""
@@ -352,64 +344,3 @@ def read(side: Side, path: str) -> tuple[dict[str, Absent], dict[str, str]]:
         if name in side.ns
     }
     return found, failed
-
-
-#: So many are named.
-_NAMED = 5
-#: What leads to other variables, or to all of a library.
-_NOT_INTO = (type, types.ModuleType, types.FunctionType, types.FrameType)
-
-
-def explain(values: Mapping[str, Any], error: BaseException) -> str:
-    """Return who holds the device's memory, where ``error`` says that there is none left; else ''.
-
-    Runs on the main thread, in a cell that fails: nothing is copied from the device.
-    """
-    for device in ways.devices:
-        total = device.used(error)
-        if total is not None:
-            rows = sorted(_rows(values, device), key=lambda row: -row[1])
-            rest = total - sum(size for _, size in rows)
-            rows = rows[:_NAMED] + ([("in no variable", rest)] if rest > 0 else [])
-            said = "; ".join(f"{label}: {_size(size)}" for label, size in rows)
-            return f"In use on the GPU: {said or 'nothing of this notebook'}."
-    return ""
-
-
-def _rows(values: Mapping[str, Any], device: ways.Device) -> Iterator[tuple[str, int]]:
-    """Yield names that share memory of a device, and the bytes of it."""
-    groups: list[tuple[list[str], dict[int, int]]] = []
-    for name, value in values.items():
-        names, memory = [name], _memory(value, device)
-        shared = [each for each in groups if not each[1].keys().isdisjoint(memory)]
-        for each in shared:
-            groups.remove(each)
-            names, memory = each[0] + names, each[1] | memory
-        if memory:
-            groups.append((names, memory))
-    return ((", ".join(names[:3]), sum(memory.values())) for names, memory in groups)
-
-
-def _memory(value: Any, device: ways.Device) -> dict[int, int]:
-    """Return the bytes of a device that a value leads to, by address."""
-    found: dict[int, int] = {}
-    seen: set[int] = set()
-    objects = [value]
-    kept = []  # else an address would be another object's
-    while objects:
-        fresh = {id(each): each for each in objects if id(each) not in seen}
-        seen |= fresh.keys()
-        kept.append(fresh)
-        for each in fresh.values():
-            found |= device.use_of(each)
-        into = [each for each in fresh.values() if not isinstance(each, _NOT_INTO)]
-        objects = [each for each in gc.get_referents(*into) if gc.is_tracked(each) or _may(each)]
-    return found
-
-
-def _may(obj: Any) -> bool:
-    return type(obj).__module__ != "builtins"
-
-
-def _size(count: int) -> str:
-    return f"{count / 1e9:.2f} GB" if count >= 10**8 else f"{count / 1e6:.1f} MB"

@@ -27,9 +27,7 @@ _PASSING = (
 
 
 #: What holds nothing that can change.
-_CONSTANT = frozenset((
-    type(None), bool, int, float, complex, str, bytes, types.CodeType, type(Ellipsis),
-))  # fmt: skip
+_CONSTANT = {type(None), bool, int, float, complex, str, bytes, types.CodeType, type(...)}
 
 
 class _Probe:

@@ -131,8 +131,7 @@ class HomeSide(Exchange):
             self._missing.let_delete(use.deletes - self.side.away().keys())
             self._missing.check(use.strict)
             running = self._threads.running()
-            moved: tuple[str, ...] = ()
-            size = 0
+            moved, size = tuple[str, ...](), 0
             if self.owner is Place.HOME or self._dirty or running or self._is_new(use):
                 self._follow(progress)
                 moved, size = self._send(_needed(use), progress, hand_over=True)
@@ -151,12 +150,11 @@ class HomeSide(Exchange):
 
     def _send_lacking(self, use: Use, progress: Progress | None) -> Brought:
         """Send what the cell's functions lead to, of what was not needed until now."""
-        moved: tuple[str, ...] = ()
-        size = 0
+        moved, size = tuple[str, ...](), 0
         touched, tried = _touched(use), set[str]()
-        if not touched:
-            return moved, size
-        while any(each.can_come for name, each in self._there.items() if name not in tried):
+        while touched and any(
+            each.can_come for name, each in self._there.items() if name not in tried
+        ):
             said = self.peer.ask("lacking", {"names": sorted(touched)}).body["names"]
             coming = {name for name in said if self._there[name].can_come} - tried
             if not coming:
@@ -218,8 +216,7 @@ class HomeSide(Exchange):
             if missing.lost or missing.conflicts or self.side.away():
                 missing.let_delete(use.deletes)
                 missing.check(use.strict)
-            moved: tuple[str, ...] = ()
-            size = 0
+            moved, size = tuple[str, ...](), 0
             if self.connected:
                 moved, size = self._follow(progress)
                 names, more = self._bring_lacking(use, progress)
@@ -250,8 +247,7 @@ class HomeSide(Exchange):
         return brought
 
     def _bring_near(self, use: Use, progress: Progress | None) -> Brought:
-        moved: tuple[str, ...] = ()
-        size = 0
+        moved, size = tuple[str, ...](), 0
         tried: set[str] = set()
         while True:
             away = self.side.away()

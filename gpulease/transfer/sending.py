@@ -116,10 +116,7 @@ BYTES = 16 << 20
 
 @dataclass(frozen=True)
 class Leads:
-    """Where a component of the last look led to: its own roots, its classes, what its code reads.
-
-    A cell may have run a function that it then deletes, or gives another value.
-    """
+    """Where a component of the last look led to: a cell may have run what it then deleted."""
 
     roots: frozenset[str]
     classes: frozenset[str]

@@ -244,11 +244,8 @@ class Side:
         now_held = [root for each in components if held[each.roots] for root in each.roots]
         roots += now_held + self._were_held
         found = sending.closure(components, sending.led_to(self._led, roots))
-        reached_ones = [each for each in components if each.roots in found]
-        may_draw = (
-            each.rests or pyplot.may_draw(each.kinds, each.of_kinds) for each in reached_ones
-        )
-        if figures and any(may_draw):
+        ran = (each for each in components if figures and each.roots in found)
+        if any(each.rests or pyplot.may_draw(each.kinds, each.of_kinds) for each in ran):
             found |= sending.closure(components, ["n:" + name for name in figures])
         return found
 
@@ -364,11 +361,8 @@ class Side:
             known.update(map(id, table.values()))
         for held_here in (self._stays.values(), self._others.values(), survey.met.memory.holds()):
             known.update(map(id, held_here))
-        out: dict[frozenset[str], list[Any]] = {}
-        for component in survey.components:
-            if component.rests:
-                out[component.roots] = []
-                continue
+        out: dict[frozenset[str], list[Any]] = {e.roots: [] for e in survey.components if e.rests}
+        for component in (each for each in survey.components if not each.rests):
             found = (self._classes.get(root[2:]) for root in component.roots if root[0] == "c")
             spaces = [vars(cls) for cls in found if cls is not None]  # one refused may be gone
             mine = Counter(map(id, component.large.values()))
@@ -434,12 +428,11 @@ class Side:
         self._agree_on_memory(parcel)
         if parcel.names is not None:
             self._away = dict(parcel.away)  # what the sender deleted since is away no more
+            for pin in self._counterparts.keys() - parcel.pins:
+                del self._counterparts[pin]
         else:
             away = {n: each for n, each in self._away.items() if f"n:{n}" not in staged.values}
             self._away = {name: parcel.away.get(name, each) for name, each in away.items()}
-        if parcel.names is not None:
-            for pin in self._counterparts.keys() - parcel.pins:
-                del self._counterparts[pin]
         self._counterparts.update(staged.counterparts)
         for pin in (pin for each in parcel.components for pin in each.kept):
             if pin in self._pins:

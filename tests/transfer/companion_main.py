@@ -2,6 +2,7 @@
 
 import traceback
 
+from gpulease.companion.full_device import explain
 from gpulease.transfer.api import TransferSettings
 from gpulease.transfer.away import AwaySide
 from tests.transfer.faults import Faults
@@ -35,8 +36,10 @@ def main(space, talk):
             try:
                 value = run(space, order["source"])
             except BaseException as raised:
-                if sentence := away.explain_error(raised):
+                values = {name: space[name] for name in away.side.names() if name in space}
+                if sentence := explain(values, raised):
                     raised.add_note(sentence)
+                del values
                 error = traceback.format_exc()
             nothing_new = away.cell_ended(order["count"], value)
             del value  # else this holds the result of the last cell

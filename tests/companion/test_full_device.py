@@ -4,7 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from gpulease.transfer import away, ways
+from gpulease.companion import full_device
+from gpulease.transfer import ways
 
 
 class Tensor:
@@ -26,7 +27,7 @@ def test_names_are_told_with_what_they_lead_to_the_largest_first():
     small, large = Tensor(1, 500_000), Tensor(2, 2_000_000)
     model = SimpleNamespace(layers=[{"w": large}, (large,)])
     values = {"small": small, "model": model, "alias": [model], "number": 1}
-    assert away.explain(values, MemoryError()) == (
+    assert full_device.explain(values, MemoryError()) == (
         "In use on the GPU: model, alias: 2.0 MB; small: 0.5 MB; in no variable: 0.5 MB."
     )
 
@@ -35,6 +36,6 @@ def test_other_errors_and_other_names_are_not_walked_into():
     held = Tensor(1, 1_000_000)
     space = {"held": held}
     exec("def f(): return held", space)
-    assert away.explain(space, ValueError()) == ""
-    said = away.explain({"f": space["f"]}, MemoryError())
+    assert full_device.explain(space, ValueError()) == ""
+    said = full_device.explain({"f": space["f"]}, MemoryError())
     assert said == "In use on the GPU: in no variable: 3.0 MB."
