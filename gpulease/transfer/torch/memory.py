@@ -62,15 +62,19 @@ class Reached:
     def _below(self, root: Any) -> Leaves:
         """Return the leaves below a node, from those of the nodes below it, which are kept."""
         known = self._known
-        stack = [] if root in known else [(root, _following(root))]
+        stack = [] if root in known else [(root, root.next_functions)]
         while stack:  # a node waits here until all below it are known
             node, following = stack[-1]
-            found = _OVER if isinstance(node, STAND_IN) else _NONE
+            found = _NONE
+            if isinstance(node, STAND_IN):
+                found = _OVER
+                if not node.signed:  # an anchor, whose last leaf makes it a node without others
+                    following = following[:-1]
             for below, _ in following:
                 leaves = known.get(below)
                 if leaves is None:
                     if type(below) is not _LEAF:
-                        stack.append((below, _following(below)))
+                        stack.append((below, below.next_functions))
                         break
                     leaf = below.variable
                     self._by_id[id(leaf)] = leaf
@@ -81,12 +85,6 @@ class Reached:
                 known[node] = found
                 stack.pop()
         return known[root]
-
-
-def _following(node: Any) -> Any:
-    """Return the nodes below one, less the one that makes an anchor without leaves a node."""
-    below = node.next_functions
-    return below[:-1] if isinstance(node, STAND_IN) and not node.signed else below
 
 
 @dataclass
