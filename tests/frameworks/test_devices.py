@@ -89,6 +89,20 @@ deep = nested["deep"][0]; alias = (deep[0].data_ptr() == X.data_ptr(), deep[1]["
     assert trained.ns["alias"] == (True, True)
 
 
+def test_what_nobody_changed_does_not_travel_again(trained):
+    trained.gpu("pass")
+    assert not trained.last.moved
+    trained.home("with torch.no_grad(): model[0].weight.mul_(2)\nseen = X[:2]")
+    trained.gpu("pass")
+    assert {"model", "opt", "X"} <= set(trained.last.moved)
+    trained.gpu("X.mul_(3); opt.zero_grad()")
+    assert {"model", "opt", "X"} <= set(trained.after.moved)
+    trained.home("pass")
+    trained.gpu("pass")
+    assert not trained.last.moved
+    assert not trained.after.moved
+
+
 def test_a_parameter_stays_the_object_that_others_hold_when_its_model_moves(trained):
     assert all(a is b for a, b in zip(trained.ns["model"].parameters(), trained.held, strict=True))
     trained.gpu("model.cpu(); opt.zero_grad()")

@@ -32,11 +32,10 @@ ways.enter(
     ),
     in_order={
         torch.Tensor: tensors.is_in_order,
-        torch.UntypedStorage: lambda storage: storage.device.type == "cpu",
-        **dict.fromkeys(
-            (torch.nn.Module, torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler),
-            lambda _obj: True,
-        ),
+        torch.UntypedStorage: lambda _storage: True,
+        torch.nn.Module: lambda module: objects.is_raw(type(module)),
+        torch.optim.Optimizer: lambda _optimizer: True,
+        torch.optim.lr_scheduler.LRScheduler: lambda scheduler: objects.is_raw(type(scheduler)),
     },
 )  # fmt: skip
 pieces.enter(torch.UntypedStorage, memory.LARGE)

@@ -38,12 +38,9 @@ def is_plain(tensor: torch.Tensor) -> bool:
 
 
 def is_in_order(tensor: torch.Tensor) -> bool:
-    """Say whether both sides pack a tensor alike.
-
-    Home may lack its device, and a view with a graph is none on the side where the graph is not.
-    """
+    """Say whether both sides pack a tensor alike: a view with a graph is none without it."""
     with torch._C.DisableTorchFunctionSubclass():
-        if not is_plain(tensor) or tensor.device.type != "cpu":
+        if not is_plain(tensor):
             return False
         node = commit.node_of(tensor)
         return node is None or not (isinstance(node, loading.STAND_IN) or tensor._is_view())
