@@ -47,17 +47,12 @@ class CellWatch:
         if self.away is not None:
             self.away.cell_started(source)
 
-    def end(self, execution_count: int | None, result: Any) -> int | None:
-        """The cell or callback ended; ``result`` is what the cell would display.
-
-        Returns what goes home with its reply (``Away.cell_ended``).
-        """
-        told = None
+    def end(self, execution_count: int | None, result: Any) -> None:
+        """The cell or callback ended; ``result`` is what the cell would display."""
         if self.away is not None:
-            told = self.away.cell_ended(execution_count, result)
+            self.away.cell_ended(execution_count, result)
         self._running -= 1
         self._tell()
-        return told
 
     def _tell(self) -> None:
         with suppress(OSError):  # the supervisor is gone: this process ends in a moment
@@ -90,7 +85,6 @@ class CompanionKernel(IPythonKernel):
         self._execute_sleep = 0.0
         self.watch: CellWatch | None = None
         self._result: Any = None
-        self._nothing_new: int | None = None
         self._magics = magics_of(self.shell)
         self.shell.events.register("post_run_cell", self._keep_result)
         self._show_error = self.shell.showtraceback
@@ -144,16 +138,11 @@ class CompanionKernel(IPythonKernel):
             self.shell.execution_count = count
         for cell in said.get("cells") or ():
             learn(self.shell, cell["name"], cell["execution_count"], cell["text"])
-        self._nothing_new = None
-        if "expect" in said and self.watch is not None and self.watch.away is not None:
-            self.watch.away.expect(said["expect"])
         await super().execute_request(stream, ident, parent)  # type: ignore[no-untyped-call]
 
     def finish_metadata(self, parent: Any, metadata: Any, reply_content: Any) -> Any:
         """Let the reply say what the cell's end answered already, and which magics it made."""
         said = ReplyMetadata()
-        if self._nothing_new is not None:
-            said["nothing_new"] = self._nothing_new
         before, self._magics = self._magics, magics_of(self.shell)
         new = [magic for magic, made in self._magics.items() if before.get(magic) is not made]
         if new and not parent["content"].get("silent"):  # else home has told of them itself
@@ -198,7 +187,7 @@ class CompanionKernel(IPythonKernel):
             ticker.cancel()
             result, self._result = self._result, None
             with _past_interrupts():
-                self._nothing_new = self.watch.end(count, result)
+                self.watch.end(count, result)
         return reply
 
 

@@ -141,18 +141,15 @@ class GPUCells:
         parts.alone = False  # from here on the cell's own output counts
         self._sources.remember(source, count, parts.link.attachment)
         cells = self._sources.untold(parts.link.attachment)
-        expect = parts.home.expect_gpu_cell()
         began = time.monotonic()
         try:
-            reply = parts.executor.run_cell(
-                source, count, silent=silent, cells=cells, expect=expect
-            )
+            reply = parts.executor.run_cell(source, count, silent=silent, cells=cells)
         except GPULeaseError:
             self.failed = False
             raise
         said: ReplyMetadata | dict[str, Any] = reply["metadata"].get(EXECUTE_METADATA) or {}
         seconds = time.monotonic() - began
-        after = parts.home.after_gpu_cell(count, said.get("nothing_new"))
+        after = parts.home.after_gpu_cell(count)
         parts.say_report(report, after)
         self._gate.made_away(said.get("magics", ()))
         self._bring_files()

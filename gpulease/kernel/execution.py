@@ -193,7 +193,6 @@ class Executor:
         *,
         silent: bool,
         cells: Sequence[CellText] = (),
-        expect: Mapping[str, Any] | None = None,
     ) -> Message:
         """Run a cell away as home's current request and return the reply.
 
@@ -211,8 +210,6 @@ class Executor:
             "stop_on_error": False,
         }
         said: ExecuteMetadata = {"execution_count": execution_count, "cells": list(cells)}
-        if expect is not None:
-            said["expect"] = dict(expect)
         metadata = {EXECUTE_METADATA: said}
         request = self._send("execute_request", content, msg_id=msg_id, metadata=metadata)
         if parent:

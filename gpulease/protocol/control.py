@@ -38,13 +38,11 @@ class ExecuteMetadata(TypedDict):
 
     execution_count: int  # home's count for this cell: ``In[n]``, ``Out[n]``, ``Cell In[n]``
     cells: NotRequired[list[CellText]]  # home's cells since the last request
-    expect: NotRequired[dict[str, Any]]  # for ``Away.expect``: what is wanted at the cell's end
 
 
 class ReplyMetadata(TypedDict, total=False):
     """What a companion adds to an ``execute_reply``'s metadata, under ``EXECUTE_METADATA``."""
 
-    nothing_new: int  # for ``Home.after_gpu_cell``: the number that ``expect`` had
     magics: list[tuple[str, str, str]]  # made by the cell: line or cell, its name, its variable's
 
 

@@ -113,18 +113,8 @@ class Home(Protocol):
     def before_gpu_cell(self, source: str, *, progress: Progress | None = None) -> SwitchReport:
         """Called before a cell goes away: makes the companion the owner, sends what it needs."""
 
-    def expect_gpu_cell(self) -> dict[str, Any]:
-        """Called right before the cell is sent: what goes with it, for ``Away.expect``.
-
-        Its changes are then collected as soon as it ends.  It may be left out; ``after_gpu_cell``
-        then asks for them.
-        """
-
-    def after_gpu_cell(self, execution_count: int, nothing_new: int | None = None) -> SwitchReport:
-        """Called before the GPU cell's reply: small groups home, changed names removed.
-
-        ``nothing_new``: what ``Away.cell_ended`` returned there.
-        """
+    def after_gpu_cell(self, execution_count: int) -> SwitchReport:
+        """Called before the GPU cell's reply: small groups home, changed names removed."""
 
     def before_home_cell(self, source: str, *, progress: Progress | None = None) -> SwitchReport:
         """Called by the gate before each home cell: brings home what it may read, or raises."""
@@ -201,14 +191,8 @@ class Away(Protocol):
     def cell_started(self, source: str) -> None:
         """Called on the main thread before each user cell or callback: background passes abort."""
 
-    def expect(self, said: Mapping[str, Any]) -> None:
-        """Called before a cell with what home sent along (``Home.expect_gpu_cell``)."""
-
-    def cell_ended(self, execution_count: int | None, result: Any) -> int | None:
-        """Called on the main thread after it: everything this side owns is unverified.
-
-        Returns what goes back with the cell's reply, for ``Home.after_gpu_cell``.
-        """
+    def cell_ended(self, execution_count: int | None, result: Any) -> None:
+        """Called on the main thread after it: everything this side owns is unverified."""
 
     def thread_ids(self) -> frozenset[int]:
         """Called by the activity watch: native ids of transfer's own threads, never user work."""

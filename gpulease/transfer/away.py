@@ -7,7 +7,7 @@ import pickle
 import queue
 import secrets
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import astuple
 from pathlib import Path
@@ -100,10 +100,7 @@ class AwaySide:
             self._reached.cell_begins(source)
             self.state.cell_begins(source)
 
-    def expect(self, said: Mapping[str, Any]) -> None:
-        """Home asks when the cell has ended."""
-
-    def cell_ended(self, execution_count: int | None, result: Any) -> int | None:
+    def cell_ended(self, execution_count: int | None, result: Any) -> None:
         """Keep what the cell came to."""
         with self._idle:
             self.state.look()
@@ -112,7 +109,6 @@ class AwaySide:
                 self._keep(execution_count, result)
             if not self._running:
                 self._idle.notify_all()
-        return None
 
     def _keep(self, count: int, result: Any) -> None:
         kept = self._results

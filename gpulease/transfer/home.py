@@ -175,16 +175,8 @@ class HomeSide(Exchange):
             if why is not None:
                 raise cannot_move(name, why, Place.HOME)
 
-    def expect_gpu_cell(self) -> dict[str, Any]:
-        """Return what travels with the cell: nothing, the changes are asked for when it ended."""
-        return {}
-
     @refusing
-    def after_gpu_cell(
-        self,
-        execution_count: int,
-        nothing_new: int | None = None,  # noqa: ARG002 - never said
-    ) -> SwitchReport:
+    def after_gpu_cell(self, execution_count: int) -> SwitchReport:
         """Bring what is small, and unbind what changed and is not here."""
         started = time.monotonic()
         self._cell = execution_count

@@ -28,8 +28,6 @@ def main(space, talk):
     talk.tell({"address": endpoint.address, "server_key": endpoint.server_key})
     while (order := talk.hear())["op"] != "end":
         if order["op"] == "run":
-            if order.get("expect"):
-                away.expect(order["expect"])
             away.cell_started(order["source"])
             error, value = "", None
             talk.tell({"running": True})
@@ -41,10 +39,10 @@ def main(space, talk):
                     raised.add_note(sentence)
                 del values
                 error = traceback.format_exc()
-            nothing_new = away.cell_ended(order["count"], value)
+            away.cell_ended(order["count"], value)
             del value  # else this holds the result of the last cell
             names = sorted(set(space) - hidden)
-            talk.tell({"error": error, "names": names, "nothing_new": nothing_new})
+            talk.tell({"error": error, "names": names})
         elif order["op"] == "fault":
             talk.tell({"came": faults.set(order["kind"], order["point"])})
         elif order["op"] == "park":

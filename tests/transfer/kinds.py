@@ -145,7 +145,6 @@ def lend(pair):
     """Give a pair to one test, with an empty namespace and a companion that is alive."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(sys.modules, "__main__", pair.main)
-        pair.expects = True
         if pair.side.connected and pair.companion.process.is_alive():
             empty(pair)
         else:

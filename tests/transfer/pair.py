@@ -83,7 +83,6 @@ class Pair:
         self.count = self.homes = 0
         self.companion = None
         #: Whether changes are collected at a cell's end, as the kernel has it, or when asked for.
-        self.expects = True
 
     def make_side(self):
         settings = TransferSettings(**self.settings)
@@ -110,14 +109,12 @@ class Pair:
         """Begin a cell and return while it runs."""
         self.last = self.side.before_gpu_cell(source)
         self.count += 1
-        expect = self.side.expect_gpu_cell() if self.expects else None
-        order = {"op": "run", "source": source, "count": self.count, "expect": expect}
-        self.companion.tell(order)
+        self.companion.tell({"op": "run", "source": source, "count": self.count})
         self.companion.hear()
 
     def end_gpu(self):
         answer = self.companion.hear()
-        self.after = self.side.after_gpu_cell(self.count, answer["nothing_new"])
+        self.after = self.side.after_gpu_cell(self.count)
         if answer["error"]:
             raise CellError(answer["error"])
         return answer
