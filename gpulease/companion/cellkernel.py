@@ -1,8 +1,7 @@
 """The kernel that runs a companion's cells, one request after the other.
 
 It differs from ipykernel: cells are counted as home counts them, the transfer side and the
-supervisor are notified when user code runs, what home wants collected travels with the request and
-its reply, and nothing is published that home already has.
+supervisor are notified when user code runs, and nothing is published that home already has.
 """
 
 from __future__ import annotations
@@ -141,7 +140,7 @@ class CompanionKernel(IPythonKernel):
         await super().execute_request(stream, ident, parent)  # type: ignore[no-untyped-call]
 
     def finish_metadata(self, parent: Any, metadata: Any, reply_content: Any) -> Any:
-        """Let the reply say what the cell's end answered already, and which magics it made."""
+        """Let the reply say which magics the cell made."""
         said = ReplyMetadata()
         before, self._magics = self._magics, magics_of(self.shell)
         new = [magic for magic, made in self._magics.items() if before.get(magic) is not made]

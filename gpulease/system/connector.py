@@ -43,9 +43,8 @@ class Connector(aiohttp.TCPConnector):
 
     def _keep(self, making: asyncio.Task[ResponseHandler]) -> None:
         self._making.remove(making)
-        if making.cancelled() or making.exception() is not None:
+        if (protocol := _result(making)) is None:
             return
-        protocol = making.result()
         ended, transport = protocol.closed, protocol.transport
         if ended is not None and transport is not None:
             self._made[ended] = transport
@@ -74,5 +73,9 @@ class Connector(aiohttp.TCPConnector):
 
 def _cut(making: asyncio.Task[ResponseHandler]) -> None:
     """End a connection that nobody waits for any more."""
-    if not making.cancelled() and making.exception() is None:
-        making.result().abort()
+    if (protocol := _result(making)) is not None:
+        protocol.abort()
+
+
+def _result(making: asyncio.Task[ResponseHandler]) -> ResponseHandler | None:
+    return None if making.cancelled() or making.exception() is not None else making.result()

@@ -192,7 +192,7 @@ class Away(Protocol):
         """Called on the main thread before each user cell or callback: background passes abort."""
 
     def cell_ended(self, execution_count: int | None, result: Any) -> None:
-        """Called on the main thread after it: everything this side owns is unverified."""
+        """Called on the main thread after each of them: what this side has may have changed."""
 
     def thread_ids(self) -> frozenset[int]:
         """Called by the activity watch: native ids of transfer's own threads, never user work."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from gpulease.sides.looks import name_of_type
 from gpulease.sides.names.analysis import ANYWHERE
@@ -123,6 +124,10 @@ class Leads:
     reads: set[str] | None
 
 
+#: What leads somewhere: what was here, or is.
+T = TypeVar("T", Leads, Component)
+
+
 @dataclass(frozen=True)
 class Resting(Leads):
     """What is known of a large component from the last look."""
@@ -163,15 +168,18 @@ def arrived(packed: PackedComponent, parcel: Parcel) -> Resting:
 
 def leads(components: Iterable[Component]) -> dict[str, Leads]:
     """Return by root where these components lead to."""
-    found = (
-        Leads(each.roots, each.classes, each.reads() if each.error is None else None)
-        for each in components
-    )
+    found = (Leads(each.roots, each.classes, _may_have_read(each)) for each in components)
     return {root: each for each in found for root in each.roots}
 
 
-def led_to(by_root: Mapping[str, Leads], roots: Iterable[str]) -> set[str]:
-    """Return these roots with all that they led to."""
+def _may_have_read(component: Component) -> set[str] | None:
+    reads = component.reads() if component.error is None else None
+    return None if reads is None or ANYWHERE & reads else reads
+
+
+def led_to(by_root: Mapping[str, T], roots: Iterable[str],
+           reads: Callable[[T], Collection[str] | None]) -> set[str]:  # fmt: skip
+    """Return these roots with all that they lead to: their classes, and what their code reads."""
     queue = list(roots)
     found: set[str] = set()
     while queue:
@@ -180,26 +188,18 @@ def led_to(by_root: Mapping[str, Leads], roots: Iterable[str]) -> set[str]:
             continue
         found.add(root)
         if (each := by_root.get(root)) is not None:
-            queue += [*each.roots, *("c:" + oid for oid in each.classes)]
-            anywhere = each.reads is None or not ANYWHERE.isdisjoint(each.reads)
-            queue += by_root if anywhere else ["n:" + name for name in each.reads or ()]
+            found |= each.roots
+            queue += ["c:" + oid for oid in each.classes]
+            names = reads(each)
+            queue += by_root if names is None else ["n:" + name for name in names]
     return found
 
 
 def closure(components: Collection[Component], roots: Iterable[str]) -> set[frozenset[str]]:
-    """Return the components that these lead to: their classes, and what their code reads."""
+    """Return the components that these lead to."""
     by_root = {root: each for each in components for root in each.roots}
-    queue = list(roots)
-    found: set[frozenset[str]] = set()
-    while queue:
-        component = by_root.get(queue.pop())
-        if component is None or component.roots in found:
-            continue
-        found.add(component.roots)
-        queue += ["c:" + oid for oid in component.classes]
-        reads = component.reads()
-        queue += list(by_root) if reads is None else ["n:" + name for name in reads]
-    return found
+    found = led_to(by_root, roots, Component.reads)
+    return {by_root[root].roots for root in found & by_root.keys()}
 
 
 def follow(names: set[str], known: set[str], rest: Mapping[str, Resting],

@@ -6,6 +6,7 @@ import pickle
 import secrets
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
+from operator import attrgetter
 from typing import Any
 
 from gpulease.sides.hushed import hushed
@@ -200,7 +201,8 @@ class Side:
         while True:
             survey = self._survey(rest=self._resting.values())
             held = self._held(survey)
-            awake = self._awake(survey, held, reached) & self._resting.keys()
+            now_held = [r for each in survey.components if held[each.roots] for r in each.roots]
+            awake = self._awake(survey, now_held, reached) & self._resting.keys()
             if newer := self._resting.keys() - rested:
                 wanted = self._wanted(survey.components, needed)
                 awake |= newer if wanted is None else newer & wanted
@@ -211,7 +213,7 @@ class Side:
             del survey, held
         self.sizes = {plain(each.roots): each.nbytes for each in survey.components}
         self._led = sending.leads(survey.components)
-        self._were_held = [r for each in survey.components if held[each.roots] for r in each.roots]
+        self._were_held = now_held
         for each in survey.components:
             if not each.rests and sending.can_rest(each, held[each.roots]):
                 self._resting[each.roots] = sending.rest(each)
@@ -231,8 +233,9 @@ class Side:
         found = self._resting.items()
         return [each for key, each in found if self._base.get(key) == each.digest]
 
-    def _awake(self, survey: Survey, held: Mapping[frozenset[str], list[Any]],
-               reached: Collection[str]) -> Collection[frozenset[str]]:  # fmt: skip
+    def _awake(
+        self, survey: Survey, now_held: list[str], reached: Collection[str]
+    ) -> Collection[frozenset[str]]:
         """Return the components that code which ran here may have reached."""
         components = survey.components
         if any(each.error is not None for each in components):
@@ -241,9 +244,9 @@ class Side:
         figures = {name for name in names if pyplot.FIGURE.fullmatch(name)}
         roots = ["n:" + name for name in names - figures]
         # What something outside holds may have been called or changed through that.
-        now_held = [root for each in components if held[each.roots] for root in each.roots]
         roots += now_held + self._were_held
-        found = sending.closure(components, sending.led_to(self._led, roots))
+        led = sending.led_to(self._led, roots, attrgetter("reads"))
+        found = sending.closure(components, led)
         ran = (each for each in components if figures and each.roots in found)
         if any(each.rests or pyplot.may_draw(each.kinds, each.of_kinds) for each in ran):
             found |= sending.closure(components, ["n:" + name for name in figures])
@@ -455,7 +458,8 @@ class Side:
         same = {key for key, is_same in arrived.items() if is_same}
         same |= self._sealed.keys() & arrived.keys()
         self._base |= {key: parcel.digests[key] for key in same}
-        data = [sending.arrived(each, parcel) for each in parcel.components if each.same_there]
+        opened = [each for each in parcel.components if frozenset(each.roots) not in self._sealed]
+        data = [sending.arrived(each, parcel) for each in opened if each.same_there]
         self._led |= {root: each for each in data for root in each.roots}
         self._resting |= {each.roots: each for each in data if each.size}
         other = arrived.keys() - same

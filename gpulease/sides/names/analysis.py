@@ -29,10 +29,8 @@ _DOORS = frozenset({
 })  # fmt: skip
 #: Asked of a class it leads to others that no name in the code leads to; it is among the reads.
 SUBCLASSES = "__subclasses__"
-#: Asked of the collector they lead to anything; among the reads, too.
-_OF_COLLECTOR = frozenset({"get_objects", "get_referrers"})
-#: What code that reads one of these reaches no name says.
-ANYWHERE = _OF_COLLECTOR | {SUBCLASSES}
+#: What code that asks for one of these reaches no name says; they are among the reads, too.
+ANYWHERE = frozenset({SUBCLASSES, "get_objects", "get_referrers"})
 _WORD = re.compile(r"[^\W\d]\w*")
 
 
