@@ -241,12 +241,15 @@ class PackedComponent:
     same_there: bool = False
     #: Its bytes, where it then rests on the receiver's side as it does here (see ``sending.rest``).
     rests: int = 0
-    #: Large memory, whose pieces follow the stream's own buffers: id, size, numbers of the pieces.
-    memories: tuple[tuple[str, int, tuple[int, ...]], ...] = ()
+    #: Large memory, whose pieces follow the stream's own buffers: id, size, runs of the pieces.
+    memories: tuple[tuple[str, int, tuple[tuple[int, int], ...]], ...] = ()
+
+    #: By place among the buffers, what memory they are to be received into (see ``pieces.form``).
+    forms: dict[int, Sequence[Any]] = field(default_factory=dict)
 
     def own_buffers(self) -> tuple[list[Any], list[Any]]:
         """Return the buffers of the stream, and the pieces of large memory."""
-        count = len(self.buffers) - sum(len(numbers) for _, _, numbers in self.memories)
+        count = len(self.buffers) - sum(len(runs) for _, _, runs in self.memories)
         return self.buffers[:count], self.buffers[count:]
 
     @property

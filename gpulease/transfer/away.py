@@ -22,7 +22,7 @@ from gpulease.sizes import size_text
 from gpulease.wire.connection import Wire
 from gpulease.wire.message import Message
 
-from . import shipping
+from . import pieces, shipping
 from .api import (
     LAST_ERROR,
     AbandonedError,
@@ -85,7 +85,7 @@ class AwaySide:
         bulk_port: int | None = None,
     ) -> Endpoint:  # fmt: skip
         """Listen for the home kernel that proves ``client_key``; port 0: any."""
-        self._wire = Wire(self._enqueue)
+        self._wire = Wire(self._enqueue, memory=pieces.memory_for)
         endpoint = self._wire.listen(client_key, host, port, bulk_port)
         self._worker.start()
         return endpoint
@@ -217,11 +217,11 @@ class AwaySide:
 
     def _offer(self, parcel: Parcel, state: bytes) -> tuple[dict[str, Any], list[Any]]:
         number = secrets.token_hex(8)
-        blobs = shipping.encode(parcel, state)
+        body, blobs = shipping.encode(parcel, state)
         for component in parcel.components:  # the wire has them as long as it needs them
             component.stream, component.buffers = b"", []
         self._packed = number, parcel, state
-        return {"number": number, "threads": bool(self._threads.alive())}, blobs
+        return {**body, "number": number, "threads": bool(self._threads.alive())}, blobs
 
     def _ack(self, message: Message) -> tuple[dict[str, Any], list[Any]]:
         if self._packed is not None and self._packed[0] == message.body["number"]:
@@ -255,7 +255,7 @@ class AwaySide:
         return {**body, "known": True}, blobs
 
     def _structure(self, message: Message) -> tuple[dict[str, Any], list[Any]]:
-        return {}, shipping.encode(self.side.pack_structure(message.body["name"]), b"")
+        return shipping.encode(self.side.pack_structure(message.body["name"]), b"")
 
     def _drop(self, message: Message) -> tuple[dict[str, Any], list[Any]]:
         for name in message.body["names"]:

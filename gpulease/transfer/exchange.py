@@ -92,10 +92,10 @@ class Exchange:
             self._reached.anything()
             raise
         state = self.state.capture() if hand_over else b""
-        blobs = shipping.encode(parcel, state)
+        body, blobs = shipping.encode(parcel, state)
         size = shipping.size(blobs)
         try:
-            reply = self.peer.ask("take", {}, blobs, progress=progress)
+            reply = self.peer.ask("take", body, blobs, progress=progress)
         except BaseException:
             self.side.acknowledge(parcel, surely=False)
             self._dirty = True

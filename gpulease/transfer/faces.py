@@ -12,7 +12,7 @@ import functools
 import importlib
 import operator
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from gpulease.sides.libraries import library, package_of
@@ -90,9 +90,29 @@ def arrays_of_pandas(obj: Any) -> list[Any]:
     """Return the numpy arrays that a data frame, a series or an index consists of."""
     manager = getattr(obj, "_mgr", None)
     if manager is None:
-        return _arrays_in(getattr(obj, "_data", None))
-    held = [block.values for block in getattr(manager, "blocks", ())] + list(manager.axes)
+        return [] if _is_range(obj) else _arrays_in(getattr(obj, "_data", None))
+    held = [block.values for block in getattr(manager, "blocks", ())]
+    held += [axis for axis in manager.axes if not _is_range(axis)]
     return [array for values in held for array in _arrays_in(values)]
+
+
+def of_one_frame(kinds: Collection[type], of_kinds: Callable[[set[type]], list[Any]]) -> set[type]:
+    """Return the types whose objects both sides pack into the same bytes, where one frame has them.
+
+    Two that show one memory share slices that they no longer share where they were loaded.
+    """
+    of_pandas = {kind for kind in kinds if package_of(kind) == "pandas"}
+    managers = {kind for kind in of_pandas if kind.__name__.endswith("Manager")}
+    if not of_pandas or len(of_kinds(managers)) > 1:
+        return set()
+    compiled = {kind for kind in kinds if kind.__name__ == "cython_function_or_method"}
+    made_anew = {kind for kind in of_pandas if kind.__name__.startswith(("Sparse", "Interval"))}
+    return of_pandas - made_anew | compiled | {slice}
+
+
+def _is_range(index: Any) -> bool:
+    """Say whether an index is three numbers: it would make an array where it is asked for one."""
+    return type(index).__name__ == "RangeIndex"
 
 
 def _arrays_in(values: Any) -> list[Any]:

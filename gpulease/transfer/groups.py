@@ -20,7 +20,7 @@ from typing import Any
 from gpulease.sides.libraries import library
 from gpulease.sides.names.analysis import SUBCLASSES, code_use
 
-from . import anatomy, in_place, leaves, pieces, ways
+from . import anatomy, faces, in_place, leaves, pieces, ways
 from .by_class import is_loose, takes_raw, travels_by_value
 from .memory import InFrame
 from .pickler import KINDS, Pickler
@@ -106,6 +106,7 @@ def _is_made_here(obj: Any) -> bool:
 #: What is packed as what it refers to, besides instances that are their attributes.
 _AS_THEY_ARE = frozenset((
     list, dict, set, tuple, frozenset, str, bytes, bytearray, int, float, complex, bool, type(None),
+    InFrame,
 ))  # fmt: skip
 
 
@@ -152,10 +153,8 @@ class Component:
     roots: frozenset[str]
     stream: bytes = b""
     buffers: list[Any] = field(default_factory=list)
-    #: By id, what has memory that travels in pieces, and the digests of these.
+    #: By id, what has memory that travels in pieces.
     large: dict[str, Any] = field(default_factory=dict)
-    pieces: dict[str, bytes] = field(default_factory=dict)
-    digest: bytes = b""
     #: By ``id``, everything that the pickler met: its place in the memo, and the object.
     members: dict[int, tuple[int | None, Any]] = field(default_factory=dict)
     #: The objects once more, and their types.
@@ -189,9 +188,17 @@ class Component:
         self.stream = writing.start.stream + writing.out.getvalue()
         self.buffers = list(writing.buffers)  # the pickler's own grows where more is written
         self.large = dict(writing.pickler.large)
-        self.pieces = {oid: pieces.digests(found) for oid, found in self.large.items()}
+
+    @cached_property
+    def pieces(self) -> dict[str, bytes]:
+        """By id, the digests of the pieces of large memory."""
+        return {oid: pieces.digests(found) for oid, found in self.large.items()}
+
+    @cached_property
+    def digest(self) -> bytes:
+        """The digest of all that is in it, now: it is asked for while nothing changes that."""
         parts = (buffer_digest(buffer.raw()) for buffer in self.buffers)
-        self.digest = combine([self.stream, *parts, *self.pieces.values()])
+        return combine([self.stream, *parts, *self.pieces.values()])
 
     @property
     def names(self) -> list[str]:
@@ -236,6 +243,7 @@ class Component:
         np = library("numpy")
         arrays = {kind for kind in self.kinds if np and issubclass(kind, np.ndarray | np.dtype)}
         also = {kind for kind in arrays if kind.__module__.startswith("numpy")}
+        also |= faces.of_one_frame(self.kinds, self.of_kinds)
         entered = {kind: said for kind in self.kinds if (said := ways.in_order(kind)) is not None}
         if not self.is_plain({*also, *entered, OrderedDict, defaultdict}):
             return False

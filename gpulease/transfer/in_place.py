@@ -13,6 +13,7 @@ from typing import Any
 
 from gpulease.sides.libraries import library
 from gpulease.sides.looks import is_a
+from gpulease.wire.memory import OwnedBytes
 
 from . import anatomy, memory, pieces, rebuild, ways
 from .by_class import takes_raw
@@ -131,7 +132,7 @@ def _array_content(np: Any, obj: Any) -> Any:
 
 def _has_all_of(np: Any, base: Any, obj: Any) -> bool:
     """Say whether an array is all that its memory is for, as records are where they were loaded."""
-    if type(base) is rebuild.OwnedBytes:
+    if type(base) is OwnedBytes:
         return True
     is_record = type(obj) is np.recarray and type(base) is np.ndarray
     return is_record and base.nbytes == obj.nbytes and bool(obj.flags.c_contiguous)

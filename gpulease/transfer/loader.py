@@ -60,8 +60,8 @@ class Here:
         self.plans: dict[str, Any] = {}
         self.setters: dict[type, Callable[[Any, dict[str, Any]], None]] = {}
         self.later: list[Callable[[Undo], None]] = []
-        #: What comes of large memory: size, numbers of pieces, pieces.
-        self.memories: dict[str, tuple[int, tuple[int, ...], list[Any]]] = {}
+        #: What comes of large memory: size, runs of pieces, and these.
+        self.memories: dict[str, tuple[int, tuple[pieces.Run, ...], list[Any]]] = {}
         self._written: set[str] = set()
         #: By id, ``id`` of this side's lasting objects to which what comes leads.
         self.lasting: dict[str, int] = {}
@@ -125,10 +125,11 @@ class Here:
 
     def large(self, oid: str, dtype: Any, shape: Any, strides: Any, writeable: bool) -> Any:
         """Return an array whose memory travels in pieces, the one that is here if there is one."""
+        size = self.memories[oid][0]
         found = self.large_memory(
             oid,
             lambda known: pieces.same_layout(known, dtype, shape, strides),
-            lambda size: pieces.new(size, dtype, shape, strides),
+            lambda parts: pieces.new(parts, size, dtype, shape, strides),
             partial(self._others.bind, oid),
         )
         if not writeable:
@@ -136,38 +137,39 @@ class Here:
             self.lock_later(found)
         return found
 
-    def large_memory(self, oid: str, is_same: Callable[[Any], bool], make: Callable[[int], Any],
-                     keep: Callable[[Any], None]) -> Any:  # fmt: skip
-        """Return what has the memory ``oid``, written; ``make`` and ``keep`` a new one."""
-        size, numbers, parts = self.memories[oid]
+    def large_memory(
+        self, oid: str, is_same: Callable[[Any], bool], make: Callable[[list[Any]], Any],
+        keep: Callable[[Any], None],
+    ) -> Any:  # fmt: skip
+        """Return what has the memory ``oid``, written; ``make`` a new one of parts, ``keep`` it."""
+        size, runs, parts = self.memories[oid]
         found = self._others.get(oid)
         if found is not None and is_same(found):
-            self._write(oid, found, numbers, parts)
+            self._write(oid, found, runs, parts)
             return found
-        if sum(memoryview(part).nbytes for part in parts) < size:
+        if runs != pieces.every(size):
             raise StageError("memory that was here is gone")
-        made = make(size)
-        pieces.write(made, numbers, parts)
+        made = make(parts)
         keep(made)
         return made
 
-    def _write(self, oid: str, found: Any, numbers: tuple[int, ...], parts: list[Any]) -> None:
+    def _write(self, oid: str, found: Any, runs: tuple[pieces.Run, ...], parts: list[Any]) -> None:
         if oid not in self._written:  # the parts may hold what was here before by now
             self._written.add(oid)
-            pieces.write(found, numbers, parts, self.undo)
+            pieces.write(found, runs, parts, self.undo)
 
     def whole(self, component: PackedComponent) -> PackedComponent:
         """Return a component with all pieces of its memory, of which some may be here only."""
         own, parts = component.own_buffers()
         memories = []
-        for oid, size, numbers in component.memories:
-            sent, parts = parts[: len(numbers)], parts[len(numbers) :]
-            every = tuple(range(-(-size // pieces.PIECE)))
-            if numbers != every:
+        for oid, size, runs in component.memories:
+            sent, parts = parts[: len(runs)], parts[len(runs) :]
+            every = pieces.every(size)
+            if runs != every:
                 found = self._others.get(oid)
                 if found is None or pieces.size(found) != size:
                     raise StageError("memory that was here is gone")
-                self._write(oid, found, numbers, sent)
+                self._write(oid, found, runs, sent)
                 sent = list(map(bytes, pieces.cut(found, every)))
             memories.append((oid, size, every))
             own += sent
@@ -176,8 +178,8 @@ class Here:
     def take_memories(self, component: PackedComponent) -> None:
         """Let what is loaded next find its large memory."""
         buffers = iter(component.own_buffers()[1])
-        for oid, size, numbers in component.memories:
-            self.memories[oid] = size, numbers, [next(buffers) for _ in numbers]
+        for oid, size, runs in component.memories:
+            self.memories[oid] = size, runs, [next(buffers) for _ in runs]
 
     def lock_later(self, array: Any) -> None:
         """Make an array read-only once all is loaded."""

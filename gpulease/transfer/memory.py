@@ -12,12 +12,15 @@ from __future__ import annotations
 import array
 import bisect
 import ctypes
+import itertools
 import mmap
+import operator
 import pickle
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from gpulease.sides.libraries import library, package_of
+from gpulease.wire.memory import OwnedBytes
 
 from . import pieces, rebuild
 from .refuse import RefusedError
@@ -122,7 +125,7 @@ class Memory:
                 # Of what as_strided leaves in between, and of a view that Cython has made.
                 inner = getattr(base, "base", None)
                 base = inner if isinstance(inner, np.ndarray) else base
-            if base is None or type(base) is rebuild.OwnedBytes:
+            if base is None or type(base) is OwnedBytes:
                 return root, None
             if isinstance(base, np.ndarray):
                 root = base
@@ -340,4 +343,12 @@ def reduce_in_frame(memory: Memory, framed: InFrame) -> Any:
     if found.flags.writeable:
         memory.owner(found)  # refuses what would write to memory that stays here
     flat = found if found.flags.forc else memory.copied(found)
-    return rebuild.array, (_raw(flat), flat.dtype, flat.shape, flat.strides, found.flags.writeable)
+    return rebuild.array, (_raw(flat), flat.dtype, flat.shape, _steps(flat), found.flags.writeable)
+
+
+def _steps(flat: Any) -> tuple[int, ...]:
+    """Return the strides of an array without gaps; numpy may say others of axes of one element."""
+    in_c = flat.flags.c_contiguous
+    sizes = flat.shape[::-1] if in_c else flat.shape
+    steps = tuple(itertools.accumulate(sizes, operator.mul, initial=flat.itemsize))[: flat.ndim]
+    return steps[::-1] if in_c else steps

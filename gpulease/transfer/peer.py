@@ -16,6 +16,7 @@ from gpulease.sizes import size_text
 from gpulease.wire.connection import Wire
 from gpulease.wire.message import Message, gone_error
 
+from . import pieces
 from .api import Progress
 
 log = logging.getLogger(__name__)
@@ -32,7 +33,7 @@ class Peer:
     def open(self, endpoint: Endpoint, keys: KeyPair) -> None:
         """Connect; an earlier wire is closed."""
         self.close()
-        wire = Wire(self._ignore, self._accept)
+        wire = Wire(self._ignore, self._accept, memory=pieces.memory_for)
         wire.connect(endpoint, keys)
         self.wire = wire
 

@@ -7,24 +7,33 @@ holds the id alone.  No more than a piece is copied to find out what changed.
 
 from __future__ import annotations
 
+import logging
 import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from itertools import chain
+from itertools import islice
 from typing import Any, NamedTuple
 
 import xxhash
 
 from gpulease.sides.libraries import library
+from gpulease.wire.memory import OwnedBytes, fresh
 
-from . import rebuild
 from .classes import Undo
 
+log = logging.getLogger(__name__)
 PIECE = 4 << 20
 #: Memory of more bytes is large.
 LARGE = 64 << 10
 _DIGEST = 16
+#: So many pieces are worth two threads, and are read before the next ones are.
+_MANY = 8
 _STEP = 64 << 10
+
+
+#: What new memory is to be, in JSON: the library, and what that says of it.
+Form = Sequence[Any]
 
 
 class Bytes:
@@ -44,7 +53,7 @@ def is_large(found: Any) -> bool:
         and found.nbytes > LARGE
         and not found.dtype.hasobject
         and found.flags.forc
-        and (found.base is None or type(found.base) is rebuild.OwnedBytes)
+        and (found.base is None or type(found.base) is OwnedBytes)
     )
 
 
@@ -63,6 +72,12 @@ class Way(NamedTuple):
     read: Callable[[Any, int, int], Any]
     #: Writes bytes from a place on; what was there comes back where it is undone.
     write: Callable[[Any, int, Any, Undo | None], None]
+    #: Says in JSON what new memory like this one is to be; None where its bytes are enough.
+    form: Callable[[Any], Sequence[Any] | None]
+    #: Returns an object with so many bytes of such memory, whose content is undefined.
+    empty: Callable[..., Any]
+    #: Returns the object that has the memory of a buffer which ``read`` gave.
+    owner: Callable[[Any], Any]
 
 
 def _read(found: Any, start: int, stop: int) -> memoryview:
@@ -74,7 +89,7 @@ def _write(found: Any, start: int, part: Any, undo: Undo | None) -> None:
         undo.add(lambda: found.setflags(write=False))
         found.setflags(write=True)
     place = memoryview(flat(found))[start : start + memoryview(part).nbytes]
-    if undo is not None and type(part) is bytearray:
+    if undo is not None and isinstance(part, bytearray):
         _swap(place, part)  # it is ours alone, and keeps what was here: no further copy
         undo.add(partial(_swap, place, part))
         return
@@ -83,22 +98,42 @@ def _write(found: Any, start: int, part: Any, undo: Undo | None) -> None:
     place[:] = memoryview(part).cast("B")
 
 
+def _form(found: Any) -> Sequence[Any] | None:
+    text = found.dtype.str
+    if found.base is not None or library("numpy").dtype(text) != found.dtype:
+        return None
+    return text, found.shape, "C" if found.flags.c_contiguous else "F"
+
+
+def _empty(_size: int, dtype: str, shape: list[int], order: Any) -> Any:
+    return library("numpy").empty(shape, dtype, order=order)
+
+
 _ARRAYS = Way(
     lambda found: int(found.nbytes),
     lambda found: repr((found.dtype, found.shape, found.strides)),
     _read,
     _write,
+    _form,
+    _empty,
+    lambda buffer: getattr(buffer, "base", None),
 )
-_ways: dict[type, Way] = {}
+#: By library, its kind of object with large memory, and how that is reached.
+_ways: dict[str, tuple[type | None, Way]] = {"numpy": (None, _ARRAYS)}
 
 
-def enter(kind: type, way: Way) -> None:
+def enter(package: str, kind: type, way: Way) -> None:
     """Enter how the bytes of a library's objects are reached."""
-    _ways[kind] = way
+    _ways[package] = kind, way
+
+
+def _named_way(found: Any) -> tuple[str, Way]:
+    named = ((name, way) for name, (kind, way) in _ways.items() if kind is type(found))
+    return next(named, ("numpy", _ARRAYS))
 
 
 def _way(found: Any) -> Way:
-    return _ways.get(type(found), _ARRAYS)
+    return _named_way(found)[1]
 
 
 def size(found: Any) -> int:
@@ -109,26 +144,80 @@ def size(found: Any) -> int:
 def digests(found: Any) -> bytes:
     """Return the digests of how something lies in its memory, and of each piece of that."""
     way = _way(found)
-    starts = range(0, way.size(found), PIECE)
-    parts = (way.read(found, start, start + PIECE) for start in starts)
-    return b"".join(map(xxhash.xxh3_128_digest, chain([way.layout(found).encode()], parts)))
+    size, layout = way.size(found), xxhash.xxh3_128_digest(way.layout(found).encode())
+    return layout + _hashed(partial(way.read, found), size)
 
 
-def changed(now: bytes, before: bytes | None) -> tuple[int, ...]:
-    """Return the numbers of the pieces that are not as they were; all where they are others."""
-    places = [slice(start, start + _DIGEST) for start in range(0, len(now), _DIGEST)]
-    same_layout = before is not None and now[places[0]] == before[places[0]]
-    return tuple(
-        number
-        for number, at in enumerate(places[1:])
-        if before is None or not same_layout or now[at] != before[at]
-    )
+def _hashed(read: Callable[[int, int], Any], size: int) -> bytes:
+    """Return the digests of all pieces; of many pieces two are hashed at a time."""
+    parts = (read(start, start + PIECE) for start in range(0, size, PIECE))
+    if size < _MANY * PIECE:
+        return b"".join(map(xxhash.xxh3_128_digest, parts))
+    found: list[bytes] = []
+    with ThreadPoolExecutor(2, "gpulease-hash") as pool:
+        while some := list(islice(parts, _MANY)):  # a copy of each, where it is a device's
+            found += pool.map(xxhash.xxh3_128_digest, some)
+    return b"".join(found)
 
 
-def cut(found: Any, numbers: Sequence[int]) -> list[Any]:
-    """Return these pieces of large memory."""
+#: Pieces that follow each other: the first number, and the one after the last.
+Run = tuple[int, int]
+
+
+def every(size: int) -> tuple[Run, ...]:
+    """Return all pieces of so many bytes."""
+    return ((0, -(-size // PIECE)),)
+
+
+def changed(now: bytes, before: bytes | None) -> tuple[Run, ...]:
+    """Return the pieces that are not as they were; all where they are others."""
+    count = len(now) // _DIGEST
+    if before is None or now[:_DIGEST] != before[:_DIGEST]:
+        return every((count - 1) * PIECE)
+    runs: list[Run] = []
+    for number in range(count - 1):
+        at = slice((number + 1) * _DIGEST, (number + 2) * _DIGEST)
+        if now[at] != before[at]:
+            begun = runs.pop()[0] if runs and runs[-1][1] == number else number
+            runs.append((begun, number + 1))
+    return tuple(runs)
+
+
+def cut(found: Any, runs: Sequence[Run]) -> list[Any]:
+    """Return these pieces of large memory, a buffer for each run."""
     read = _way(found).read
-    return [read(found, number * PIECE, (number + 1) * PIECE) for number in numbers]
+    return [read(found, first * PIECE, end * PIECE) for first, end in runs]
+
+
+def form(found: Any) -> Form | None:
+    """Return what memory the other side is to receive large memory into; None for any."""
+    name, way = _named_way(found)
+    said = way.form(found) if way.size(found) >= PIECE else None
+    return None if said is None else (name, *said)
+
+
+def memory_for(body: Mapping[str, Any], sizes: Sequence[int]) -> list[Any]:
+    """Return memory for the blobs of a message, of what is made of them where its body says so."""
+    forms = {blob: said for blob, *said in body.get("forms", ())}
+    return [_place(forms.get(blob), size) or fresh(size) for blob, size in enumerate(sizes)]
+
+
+def _place(said: Form | None, size: int) -> Any:
+    if said is None or said[0] not in _ways or library(said[0]) is None:
+        return None
+    way = _ways[said[0]][1]
+    try:
+        made = way.empty(size, *said[1:])
+        return way.read(made, 0, size) if way.size(made) == size else None
+    except Exception as error:  # noqa: BLE001 - whatever a library says: plain bytes may still do
+        log.info("no memory as %s for %d bytes: %s", said[0], size, error)
+        return None
+
+
+def placed(parts: Sequence[Any], name: str) -> Any:
+    """Return the library's object that has the memory of the only part, None if there is none."""
+    is_view = len(parts) == 1 and type(parts[0]) is memoryview
+    return _ways[name][1].owner(parts[0].obj) if is_view else None
 
 
 def same_layout(found: Any, dtype: Any, shape: Any, strides: Any) -> bool:
@@ -140,12 +229,12 @@ def same_layout(found: Any, dtype: Any, shape: Any, strides: Any) -> bool:
     )
 
 
-def write(found: Any, numbers: Sequence[int], parts: Sequence[Any],
+def write(found: Any, runs: Sequence[Run], parts: Sequence[Any],
           undo: Undo | None = None) -> None:  # fmt: skip
     """Write pieces into memory that is here, or that is new: then there is nothing to undo."""
     way = _way(found)
-    for number, part in zip(numbers, parts, strict=True):
-        way.write(found, number * PIECE, part, undo)
+    for (first, _), part in zip(runs, parts, strict=True):
+        way.write(found, first * PIECE, part, undo)
 
 
 def _swap(one: memoryview, other: bytearray) -> None:
@@ -154,31 +243,27 @@ def _swap(one: memoryview, other: bytearray) -> None:
         one[at], other[at] = other[at], bytes(one[at])
 
 
-def new(nbytes: int, dtype: Any, shape: Any, strides: Any) -> Any:
-    """Return an array with memory of its own."""
+def new(parts: Sequence[Any], nbytes: int, dtype: Any, shape: Any, strides: Any) -> Any:
+    """Return the array into which all of it was received, or a new one with memory of its own."""
     np = library("numpy")
+    if same_layout(made := placed(parts, "numpy"), dtype, shape, strides):
+        made.setflags(write=True)  # where it was loaded before, and had to be given up
+        return made
     for order in "CF":
         made = np.empty(shape, dtype, order=order)
         if made.strides == strides:
-            return made
-    return np.ndarray(shape, dtype, buffer=rebuild.OwnedBytes(nbytes), strides=strides)
+            break
+    else:
+        made = np.ndarray(shape, dtype, buffer=OwnedBytes(nbytes), strides=strides)
+    write(made, every(nbytes), parts)
+    return made
 
 
-#: Buffers are hashed in chunks of this many bytes: what both sides hold of one need not travel, and
-#: a pass can be given up between two.
-CHUNK = 2**20
-
-
-def buffer_digest(buffer: memoryview, check: Callable[[], None] | None = None) -> bytes:
-    """Return the 16 byte digest of what a buffer holds; ``check`` may raise to give up."""
-    state = xxhash.xxh3_128()
-    buffer = buffer if buffer.c_contiguous else memoryview(buffer.tobytes())
-    buffer = buffer.cast("B") if buffer.nbytes else memoryview(b"")
-    for start in range(0, len(buffer), CHUNK):
-        if check is not None:
-            check()
-        state.update(buffer[start : start + CHUNK])
-    return state.digest()
+def buffer_digest(buffer: memoryview) -> bytes:
+    """Return the 16 byte digest of what a buffer holds."""
+    in_order = buffer.nbytes and buffer.c_contiguous
+    flat = buffer.cast("B") if in_order else memoryview(buffer.tobytes())
+    return xxhash.xxh3_128_digest(_hashed(lambda start, stop: flat[start:stop], flat.nbytes))
 
 
 def combine(parts: Iterable[bytes]) -> bytes:

@@ -13,6 +13,8 @@ import types
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from gpulease.wire.memory import OwnedBytes
+
 from . import anatomy
 
 
@@ -51,9 +53,11 @@ class Here(Protocol):
     def large(self, oid: str, dtype: Any, shape: Any, strides: Any, writeable: bool) -> Any:
         """Return an array whose memory travels in pieces."""
 
-    def large_memory(self, oid: str, is_same: Callable[[Any], bool], make: Callable[[int], Any],
-                     keep: Callable[[Any], None]) -> Any:  # fmt: skip
-        """Return what has the memory ``oid``, written; ``make`` and ``keep`` a new one."""
+    def large_memory(
+        self, oid: str, is_same: Callable[[Any], bool], make: Callable[[list[Any]], Any],
+        keep: Callable[[Any], None],
+    ) -> Any:  # fmt: skip
+        """Return what has the memory ``oid``, written; ``make`` a new one of parts, ``keep`` it."""
 
     def lock_later(self, array: Any) -> None:
         """Make an array read-only once all is loaded: others may be views of it."""
@@ -248,10 +252,6 @@ def namespace() -> Any:
 
 
 # ---- memory
-
-
-class OwnedBytes(bytearray):
-    """The memory of an array that is too large to be copied once more: the array's alone."""
 
 
 #: Up to this size an array that arrives is copied, so that it owns its memory as a new one does.

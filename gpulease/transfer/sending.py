@@ -130,7 +130,10 @@ T = TypeVar("T", Leads, Component)
 
 @dataclass(frozen=True)
 class Resting(Leads):
-    """What is known of a large component from the last look."""
+    """What is known of a large component from the last look.
+
+    One that only this side has, and keeps, has no digest: nothing is compared with it.
+    """
 
     digest: bytes
     pieces: dict[str, bytes]
@@ -138,7 +141,8 @@ class Resting(Leads):
 
     def component(self) -> Component:
         """Return it as a component that has met nothing."""
-        found = Component(self.roots, digest=self.digest, pieces=self.pieces, classes=self.classes)
+        found = Component(self.roots, classes=self.classes)
+        found.digest, found.pieces = self.digest, self.pieces
         found.rests, found.known_reads, found.known_size = True, self.reads, self.size
         return found
 
@@ -151,12 +155,14 @@ def can_rest(component: Component, held: Collection[object]) -> bool:
     return len(component.objects) > objects or component.nbytes > BYTES
 
 
-def rest(component: Component) -> Resting:
+def rest(component: Component, *, is_compared: bool) -> Resting:
     """Return what is known of a component that can rest."""
+    digest, pieces = b"", dict.fromkeys(component.large, b"")
+    if is_compared:
+        digest, pieces = component.digest, component.pieces
     return Resting(
-        component.roots, component.classes, component.reads(), component.digest, component.pieces,
-        component.nbytes,
-    )  # fmt: skip
+        component.roots, component.classes, component.reads(), digest, pieces, component.nbytes
+    )
 
 
 def arrived(packed: PackedComponent, parcel: Parcel) -> Resting:

@@ -12,11 +12,21 @@ from .side import Side
 _NOT_LOADED = "it does not load on the other side"
 
 
-def encode(parcel: Parcel, state: bytes) -> list[Any]:
-    """Return blobs: the process's state, the parcel, and the memory of its values as it is."""
+def encode(parcel: Parcel, state: bytes) -> tuple[dict[str, Any], list[Any]]:
+    """Return what ``pieces.memory_for`` is to be told, and blobs.
+
+    These are the process's state, the parcel, and the memory of its values as it is.
+    """
     buffers: list[pickle.PickleBuffer] = []
     head = pickle.dumps(parcel, protocol=5, buffer_callback=buffers.append)
-    return [state, head, *(buffer.raw() for buffer in buffers)]
+    forms = {
+        id(each.buffers[place]): form
+        for each in parcel.components
+        for place, form in each.forms.items()
+    }
+    blobs = [state, head, *(buffer.raw() for buffer in buffers)]
+    told = enumerate(map(forms.get, map(id, buffers)), start=2)
+    return {"forms": [[blob, *form] for blob, form in told if form is not None]}, blobs
 
 
 def decode(blobs: Sequence[Any]) -> tuple[Parcel, bytes]:

@@ -160,8 +160,11 @@ class Side:
         return copies(self._classes.everything(), self.ns)
 
     def _differs(self, component: Component) -> bool:
-        key = plain(component.roots)
-        return component.error is None and self._base.get(key) != component.digest
+        return component.error is None and not self._is_agreed(component)
+
+    def _is_agreed(self, component: Component) -> bool:
+        known = self._base.get(plain(component.roots))
+        return known is not None and known == component.digest  # only what is asked for is hashed
 
     # ---- going
 
@@ -196,7 +199,7 @@ class Side:
         self._resting = {
             key: each
             for key, each in self._resting.items()
-            if key in rested or (each.size > small and key <= bound)
+            if key in rested or (each.size > small and key <= bound and self._is_newer(each))
         }
         while True:
             survey = self._survey(rest=self._resting.values())
@@ -214,9 +217,12 @@ class Side:
         self.sizes = {plain(each.roots): each.nbytes for each in survey.components}
         self._led = sending.leads(survey.components)
         self._were_held = now_held
+        wanted = self._wanted(survey.components, needed)
         for each in survey.components:
             if not each.rests and sending.can_rest(each, held[each.roots]):
-                self._resting[each.roots] = sending.rest(each)
+                may_travel = wanted is None or each.roots in wanted or each.nbytes <= small
+                is_compared = may_travel or plain(each.roots) in self._base
+                self._resting[each.roots] = sending.rest(each, is_compared=is_compared)
         return survey, held
 
     def _wanted(
@@ -232,6 +238,10 @@ class Side:
         """Return the large components that both sides have as they were at the last look."""
         found = self._resting.items()
         return [each for key, each in found if self._base.get(key) == each.digest]
+
+    def _is_newer(self, each: Resting) -> bool:
+        """Say whether a component that rests is other than what both sides had."""
+        return bool(each.digest) or plain(each.roots) not in self._base
 
     def _awake(
         self, survey: Survey, now_held: list[str], reached: Collection[str]
@@ -292,7 +302,7 @@ class Side:
         key = plain(component.roots)
         pin_of = going.pin_of
         fresh = [obj for obj in held if id(obj) not in pin_of]
-        is_same = self._base.get(key) == component.digest and not fresh
+        is_same = self._is_agreed(component) and not fresh
         # What is held there may be called at any time.
         if not (is_same or self._pins_in(component, kept=False) or going.takes(component)):
             parcel.away.update(going.absent(component, "it is not needed yet", can_come=True))
@@ -332,13 +342,15 @@ class Side:
             component = survey.pack(component.roots)
         if component.error is not None:
             raise component.error
-        memories, buffers = [], list(component.buffers)
+        memories, forms, buffers = [], {}, list(component.buffers)
         for oid, found in component.large.items():
-            # Unless this is acknowledged, all of it goes the next time.
-            numbers = pieces.changed(component.pieces[oid], going.known(oid))
-            self._pieces.pop(oid, None)
-            memories.append((oid, pieces.size(found), numbers))
-            buffers += map(pickle.PickleBuffer, pieces.cut(found, numbers))
+            known = going.known(oid)
+            runs = pieces.changed(component.pieces[oid], known)
+            if known is None and (form := pieces.form(found)) is not None:
+                forms[len(buffers)] = form
+            self._pieces.pop(oid, None)  # unless this is acknowledged, all goes the next time
+            memories.append((oid, pieces.size(found), runs))
+            buffers += map(pickle.PickleBuffer, pieces.cut(found, runs))
         places = (
             (component.members.get(id(obj), (None,))[0], going.pin_of[id(obj)]) for obj in objects
         )
@@ -347,6 +359,7 @@ class Side:
             [(place, pin) for place, pin in places if place is not None],
             component.filled, kept, component.deep, same,
             component.nbytes if same and component.roots in self._resting else 0, tuple(memories),
+            forms,
         )  # fmt: skip
 
     def _pins_in(self, component: Component, *, kept: bool) -> list[str]:

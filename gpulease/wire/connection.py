@@ -20,6 +20,7 @@ from zmq.utils.monitor import recv_monitor_message
 from gpulease.channel.keys import Endpoint, KeyPair
 from gpulease.errors import GPULeaseError
 from gpulease.wire import curve
+from gpulease.wire.memory import fresh_each
 from gpulease.wire.message import (
     SECOND_TO_BOTH,
     SECOND_TO_CLIENT,
@@ -45,6 +46,7 @@ class Wire:
     """One end.  ``handler`` gets complete requests, on the wire's own thread: it must not block.
 
     ``accept`` is asked before memory for ``total`` bytes is taken; it returns a refusal or None.
+    ``memory`` returns that memory, by a message's body and the sizes of its blobs.
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class Wire:
         handler: Callable[[Message], None],
         accept: Callable[[int], GPULeaseError | None] = lambda _total: None,
         lost: Callable[[], None] = lambda: None,
+        memory: Callable[[dict[str, Any], list[int]], list[Any]] = fresh_each,
     ) -> None:
         self._handler = handler
         self._lost = lost
@@ -61,7 +64,9 @@ class Wire:
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._pending: dict[int, Pending] = {}
         self._offers = Offers()
-        self._pulls = Pulls(self._post, self._pending.get, accept, self._complete, self._decline)
+        self._pulls = Pulls(
+            self._post, self._pending.get, accept, memory, self._complete, self._decline
+        )
         self._poller = zmq.Poller()
         self._polled = polled = Polled(self._poller)
         ends = self._offers, self._pulls

@@ -11,14 +11,18 @@ import ctypes
 import logging
 import mmap
 import sys
+from typing import Any
 
 log = logging.getLogger(__name__)
 
 #: Below this (bytes) there is nothing to win.
 _LARGE = 4 * 2**20
-_new = ctypes.pythonapi.PyByteArray_FromStringAndSize
-_new.restype = ctypes.py_object
-_new.argtypes = [ctypes.c_char_p, ctypes.c_ssize_t]
+_resize = ctypes.pythonapi.PyByteArray_Resize
+_resize.argtypes = [ctypes.py_object, ctypes.c_ssize_t]
+
+
+class OwnedBytes(bytearray):
+    """Memory that is its receiver's alone: what is made of it need not copy it."""
 
 
 def fresh(size: int) -> bytearray:
@@ -31,16 +35,21 @@ def fresh(size: int) -> bytearray:
         return bytearray(size)
     if size > sys.maxsize // 2:
         raise OverflowError(size)
-    memory: bytearray = _new(None, size)
-    _advise(memory)
+    memory = OwnedBytes()
+    _resize(memory, size)
+    in_huge_pages(ctypes.addressof((ctypes.c_char * 0).from_buffer(memory)), size)
     return memory
 
 
-def _advise(memory: bytearray) -> None:
-    """Ask for huge pages; a system that has none goes on with others."""
-    start = ctypes.addressof((ctypes.c_char * 0).from_buffer(memory))
+def fresh_each(_body: object, sizes: list[int]) -> list[Any]:
+    """Return such memory for each blob of a message."""
+    return [fresh(size) for size in sizes]
+
+
+def in_huge_pages(start: int, size: int) -> None:
+    """Ask for huge pages in new memory; a system that has none goes on with others."""
     first = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE
-    last = (start + len(memory)) // mmap.PAGESIZE * mmap.PAGESIZE
+    last = (start + size) // mmap.PAGESIZE * mmap.PAGESIZE
     try:
         madvise = ctypes.CDLL(None).madvise
         madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]

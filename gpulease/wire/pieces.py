@@ -14,7 +14,6 @@ from typing import Any, Protocol
 
 from gpulease.errors import GPULeaseError
 from gpulease.wire.lane import PIECE, Lane, Said
-from gpulease.wire.memory import fresh
 from gpulease.wire.message import (
     Message,
     Pending,
@@ -164,12 +163,14 @@ class Pulls:
     """Messages whose blobs are on their way here; the wire's thread only.
 
     ``post`` sends; ``pending`` finds who waits for a reply; ``accept`` is asked before memory is
-    taken; ``complete`` and ``refuse`` get a message with what became of it.
+    taken; ``memory`` takes it, for blobs of these sizes; ``complete`` and ``refuse`` get a message
+    with what became of it.
     """
 
     post: Callable[[list[Any]], None]
     pending: Callable[[int], Pending | None]
     accept: Callable[[int], GPULeaseError | None]
+    memory: Callable[[dict[str, Any], list[int]], list[Any]]
     complete: Callable[[Message], None]
     refuse: Callable[[Message, GPULeaseError], None]
     _pulls: dict[int, _Pull] = field(default_factory=dict)
@@ -203,7 +204,7 @@ class Pulls:
             self.refuse(message, refusal)
             return
         try:
-            message.blobs = [fresh(size) for size in sizes]
+            message.blobs = self.memory(message.body, sizes)
         except (MemoryError, OverflowError):
             self.decline(message.number)
             self.refuse(message, no_memory_error(total))

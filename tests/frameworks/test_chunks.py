@@ -1,5 +1,9 @@
 """A large tensor of which little changed: its chunks travel, into the memory that is there."""
 
+import numpy as np
+import pytest
+
+from gpulease.transfer import pieces
 from gpulease.transfer.pieces import PIECE
 from gpulease.transfer.side import Side
 
@@ -25,14 +29,32 @@ def test_a_row_of_a_large_tensor_costs_its_chunks(new_halves):
     assert pair.ns["here"] == pair.ns["there"]
 
 
-def test_large_memory_is_looked_at_and_sent_in_pieces():
-    """A copy of a model that fills the device would fill the machine's memory at each look."""
+def test_large_memory_is_not_copied_to_be_sent():
     notebook = {}
     exec("import torch; big = torch.zeros(2**23)", notebook)
     parcel = Side("h", notebook, {"__builtins__"}).pack()
     (found,) = [each for each in parcel.components if "big" in each.names]
-    ((_, size, numbers),) = found.memories
-    assert (size, len(numbers)) == (4 * 2**23, 4 * 2**23 // PIECE)
-    own, pieces = found.own_buffers()
+    ((_, size, runs),) = found.memories
+    assert (size, runs) == (4 * 2**23, ((0, 4 * 2**23 // PIECE),))
+    own, (memory,) = found.own_buffers()
     assert not own
-    assert {memoryview(each.raw()).nbytes for each in pieces} == {PIECE}
+    notebook["big"][5] = 1
+    assert memory.raw()[20:24] == np.float32(1).tobytes()
+
+
+def test_a_large_tensor_is_received_into_its_own_memory(new_halves):
+    """The home kernel has no memory for it twice; and what arrived can be used as any other."""
+    pair = new_halves()
+    pair.attach()
+    pair.gpu("import torch\nbig = torch.arange(8 * 2**20, dtype=torch.float32)\nview = big[5:]")
+    received, place = [], pieces._place
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pieces, "_place", lambda *said: received.append(place(*said)) or received[-1])
+        pair.home("total = big.sum().item()")
+    (memory,) = [each for each in received if each is not None]
+    view = pair.ns["view"]
+    assert memory.obj._gpulease_keep.data_ptr() == view.untyped_storage().data_ptr()
+    pair.home("big[5] = -1; big.resize_(9 * 2**20); big[-1] = 7")
+    pair.gpu("seen = view[0].item(), big[-1].item()")
+    pair.home("seen")
+    assert pair.ns["seen"] == (-1, 7)

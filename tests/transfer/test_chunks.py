@@ -3,6 +3,8 @@
 import pytest
 
 from gpulease.errors import GPULeaseError
+from gpulease.transfer import pieces
+from gpulease.wire.memory import OwnedBytes
 from tests.transfer.kinds import empty, open_pair
 from tests.transfer.pair import Pair
 
@@ -92,3 +94,39 @@ def test_memory_is_asked_for_all_of_it(monkeypatch):
         assert pair.ns["seen"] == 7
     finally:
         pair.close()
+
+
+def test_a_large_array_is_received_into_its_own_memory(pair):
+    """No side has memory for it twice, and what arrives owns its memory as a new array does."""
+    make = (
+        "import numpy as np\n"
+        "a = np.arange(2**20 + 5.0); f = np.asfortranarray(a[: 2**20].reshape(2, -1))\n"
+        "t = a.astype('M8[s]'); r = np.zeros(2**19, [('x', 'i4'), ('y', 'f8')])\n"
+        "a.flags.writeable = False"
+    )
+    look = "[(v.base is None, v.flags.owndata, v.flags.writeable, v.strides) for v in (a, f, t, r)]"
+    received, place = [], pieces._place
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pieces, "_place", lambda *said: received.append(place(*said)) or received[-1])
+        pair.gpu(make)
+        pair.home("a, f, t, r")
+    addresses = {address(each.obj) for each in received if each is not None}
+    assert addresses == {address(pair.ns[name]) for name in "aft"}
+    plain = {}
+    exec(f"{make}\nseen = {look}", plain)
+    pair.home(f"seen = {look}; r[5] = 1, 2; f[1, 0] = -1")
+    assert pair.ns["seen"] == plain["seen"]
+    pair.gpu("there = a[-1], f[1, 0], str(t[-1]), r[5].item()")
+    pair.home("there")
+    assert pair.ns["there"] == (2**20 + 4, -1, "1970-01-13T03:16:20", (1, 2.0))
+
+
+def address(array):
+    return array.__array_interface__["data"][0]
+
+
+def test_memory_that_cannot_be_had_as_asked_is_bytes():
+    forms = [["nothing"], ["numpy", "no type", [1], "C"], ["numpy", "<f8", [3], "C"],
+             ["numpy", "|O", [2**19], "C"]]  # fmt: skip
+    found = pieces.memory_for({"forms": [[n, *form] for n, form in enumerate(forms)]}, [2**22] * 5)
+    assert [(type(each), len(each)) for each in found] == [(OwnedBytes, 2**22)] * 5

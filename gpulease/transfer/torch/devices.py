@@ -49,10 +49,22 @@ def empty(size: int, tag: str, side: str) -> torch.UntypedStorage:
     if tag == "meta" or (tag and is_here(tag, side)):
         return torch.UntypedStorage(size, device=_there(tag))
     storage = torch.UntypedStorage(size)
+    _tag(storage, tag)
+    return storage
+
+
+def take(storage: torch.UntypedStorage, tag: str, side: str) -> bool:
+    """Say whether a storage in this machine's memory can be that of a device here, and tag it."""
+    if tag == "meta" or (tag and is_here(tag, side)):
+        return False
+    _tag(storage, tag)
+    return True
+
+
+def _tag(storage: torch.UntypedStorage, tag: str) -> None:
     if tag:
         _copy_to_cpu()
         _tags[storage] = tag
-    return storage
 
 
 def _there(tag: str) -> str:

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import torch
 
-from gpulease.transfer import rebuild, stayed
+from gpulease.transfer import pieces, rebuild, stayed
 from gpulease.transfer.torch import commit, devices
 from gpulease.transfer.torch.commit import Plan, each_set, flat, put
 
@@ -52,9 +52,19 @@ def large_memory(oid: str, size: int, tag: str) -> Any:
     return here.large_memory(
         oid,
         lambda known: bool(known.nbytes() == size),
-        lambda _size: devices.empty(size, tag, here.side),
+        lambda parts: _new(size, tag, parts),
         lambda made: _keep(oid, made, live),
     )
+
+
+def _new(size: int, tag: str, parts: list[Any]) -> torch.UntypedStorage:
+    """Return a storage with these bytes: the one into which they were received where that is it."""
+    came = pieces.placed(parts, "torch")
+    if came is not None and devices.take(came, tag, rebuild.here().side):
+        return came
+    made = devices.empty(size, tag, rebuild.here().side)
+    pieces.write(made, pieces.every(size), parts)
+    return made
 
 
 def _keep(oid: str, made: Any, live: Any) -> None:

@@ -21,6 +21,7 @@ from gpulease.transfer.refuse import RefusedError
 from gpulease.transfer.torch import commit, devices, loading
 from gpulease.transfer.torch.commit import flat, put
 from gpulease.transfer.torch.loading import STAND_IN
+from gpulease.wire.memory import in_huge_pages
 
 #: Smaller storages travel inside the pickle, as bytes.
 _SMALL = 64 * 2**10
@@ -275,11 +276,21 @@ def read(storage: torch.UntypedStorage, start: int, stop: int) -> memoryview:
     return memoryview(raw).cast("B")
 
 
+def _empty(size: int) -> torch.UntypedStorage:
+    """Return a storage in this machine's memory, which torch takes in small pages."""
+    made = torch.UntypedStorage(size)
+    in_huge_pages(made.data_ptr(), size)
+    return made
+
+
 LARGE = pieces.Way(
     torch.UntypedStorage.nbytes,
     lambda storage: f"{storage.nbytes()} bytes {devices.tag_of(storage)}",
     read,
     put,
+    lambda _storage: (),
+    _empty,
+    lambda buffer: getattr(buffer, "_gpulease_keep", None),
 )
 
 

@@ -107,7 +107,7 @@ def test_a_failure_leaves_the_bytes_as_they_were(large, monkeypatch, step):
 def test_what_was_overwritten_is_kept_once(kind):
     found, undo = np.zeros(PIECE + 100, "u1"), classes.Undo()
     part = kind(b"\1" * 100)
-    pieces.write(found, [1], [part], undo)
+    pieces.write(found, [(1, 2)], [part], undo)
     assert found[:PIECE].sum() == 0
     assert found[PIECE:].tolist() == [1] * 100
     assert part == (bytes(100) if kind is bytearray else b"\1" * 100)

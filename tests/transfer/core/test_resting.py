@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from gpulease.sides.names.analysis import ANYWHERE, cell_use
-from gpulease.transfer import sending, survey
+from gpulease.transfer import pieces, sending, survey
 from gpulease.transfer.reached import Reached
 from tests.transfer.core.test_side import move, run
 
@@ -229,3 +229,63 @@ def test_a_task_may_reach_anything(with_task):
     reached = Reached(lambda: False)
     found = asyncio.run(kernel["cell"](reached, forever if with_task else None))
     assert found == (None if with_task else set())
+
+
+FRAMES = {
+    "numbers": "pd.DataFrame(np.ones((900, 3)), columns=list('abc'))",
+    "of all kinds": "pd.DataFrame({'ab': range(2), 'cd': 1.5, 'ef': ['one', 'two']})",
+    "a column": "pd.Series(np.arange(9.0), name='q')",
+    "sorted": "pd.DataFrame({'a': np.arange(9) % 4, 'b': 1.0}).sort_values('a')",
+    "categories": "pd.DataFrame({'c': pd.Categorical(list('xyx'))})",
+    "times": "pd.DataFrame({'a': 1}, pd.date_range('2020', periods=3))",
+    "many levels": "pd.DataFrame({'a': 1}, pd.MultiIndex.from_product([range(2), range(3)]))",
+    "gaps": "pd.DataFrame({'a': pd.array([1, None]), 's': pd.array(['a', None], 'string')})",
+    "NaNs": "pd.DataFrame({'a': [float('nan'), 1.0], 'b': [np.nan, 2.0]})",
+}
+
+
+@pytest.mark.parametrize("make", FRAMES.values(), ids=FRAMES)
+def test_a_frame_that_arrived_is_not_packed_to_be_compared(sides, monkeypatch, make):
+    home, away = sides
+    run(home, f"import numpy as np, pandas as pd\ndf = {make}; box = [df]")
+    packed = []
+    with monkeypatch.context() as patch:
+        usual = survey.Survey.pack
+
+        def pack(self, roots, pinned=None):
+            packed.extend((self.met.label, root[2:]) for root in roots)
+            return usual(self, roots, pinned)
+
+        patch.setattr(survey.Survey, "pack", pack)
+        move(home, away)
+    assert (home.label, "df") in packed
+    assert (away.label, "df") not in packed
+    assert not [roots for roots in away.changed() if "n:df" in roots], "the same bytes"
+    run(away, "assert box[0] is df; df.attrs['by'] = 'hand'")
+    assert [roots for roots in away.changed() if "n:df" in roots]
+
+
+def test_what_only_one_side_has_is_not_hashed_until_it_travels(sides, monkeypatch):
+    monkeypatch.setattr(sending, "OBJECTS", -1)
+    home, away = sides
+    hashed = []
+    usual = pieces.digests
+    monkeypatch.setattr(pieces, "digests", lambda found: hashed.append(1) or usual(found))
+    run(home, "import numpy as np\nbig = np.zeros(2**14)")
+    for number in (1, 2):
+        move(home, away, set())
+        run(home, f"big[0] = {number}")
+    assert not hashed
+    assert away.away()["big"].can_come
+    move(home, away, {"big"}, hand_over=False)
+    move(home, away, set(), reached=[])
+    assert "big" in away.ns, "both have it as it is"
+    run(home, "big[1] = 3")
+    move(home, away, set(), reached={"big"})
+    assert "big" not in away.ns
+    move(home, away, {"big"}, reached=[])
+    run(away, "assert big[:3].tolist() == [2, 3, 0]; big[2] = 4")
+    move(away, home, set(), reached={"big"})
+    assert "big" not in home.ns
+    move(away, home, {"big"}, hand_over=False)
+    run(home, "assert big[:3].tolist() == [2, 3, 4]")

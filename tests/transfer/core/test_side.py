@@ -50,8 +50,8 @@ def run(side, source):
     exec(compile(source, "<cell>", "exec"), side.ns)
 
 
-def move(start, to, needed=None, *, hand_over=True):
-    parcel = start.pack(needed, hand_over=hand_over)
+def move(start, to, needed=None, *, hand_over=True, reached=None):
+    parcel = start.pack(needed, hand_over=hand_over, reached=reached)
     to.commit(to.stage(pickle.loads(pickle.dumps(parcel, protocol=5))))
     start.acknowledge(parcel)
     return parcel
