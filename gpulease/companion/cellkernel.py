@@ -13,7 +13,7 @@ import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from ipykernel.iostream import OutStream
@@ -26,7 +26,9 @@ from gpulease.protocol.control import EXECUTE_METADATA, ReplyMetadata
 from gpulease.sides.magics import magics_of
 from gpulease.sides.names.variables import user_names
 from gpulease.sides.sources import learn
-from gpulease.transfer.api import Away
+
+if TYPE_CHECKING:
+    from gpulease.transfer.away import AwaySide
 
 _TICK_SECONDS = 0.1
 
@@ -37,7 +39,7 @@ class CellWatch:
     def __init__(self, link: ChildEnd) -> None:
         self._link = link
         self._running = 0
-        self.away: Away | None = None
+        self.away: AwaySide | None = None
 
     def begin(self, source: str) -> None:
         """A cell or callback starts."""

@@ -45,7 +45,7 @@ from gpulease.sides.blocks import gpu
 from gpulease.sides.environment import take_mark
 from gpulease.sides.logs import keep_from_cells
 from gpulease.sides.versions import python_version, versions
-from gpulease.transfer.api import Away, TransferSettings
+from gpulease.transfer.api import TransferSettings
 from gpulease.transfer.away import AwaySide
 
 _LOOK_SECONDS = 1.0
@@ -106,7 +106,7 @@ class Companion:
         self._link = ChildEnd(fd, self._called)
         self._order: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self._ready: Future[Message] = Future()
-        self._away: Away | None = None
+        self._away: AwaySide | None = None
         self._app: Any = None
         self._own: frozenset[int] = frozenset()  # idents of threads that are not the user's
         self._told: dict[str, Any] = {}
@@ -268,7 +268,7 @@ def close_to_strangers(socket: zmq.Socket[Any] | zmq.Context[Any]) -> None:
     socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)
 
 
-def _away_side(shell: Any, park_limit: int) -> Away:
+def _away_side(shell: Any, park_limit: int) -> AwaySide:
     settings = TransferSettings(park_limit=park_limit)
     return AwaySide(shell.user_ns, hidden=frozenset(shell.user_ns_hidden), settings=settings)
 

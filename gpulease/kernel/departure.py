@@ -20,11 +20,12 @@ from gpulease.kernel.control import Push
 from gpulease.kernel.inbox import Inbox
 from gpulease.kernel.notices import Notices
 from gpulease.protocol.service import Blocker, LeaseView
-from gpulease.transfer.api import DrainReport, Home, Place
+from gpulease.transfer.api import DrainReport, Place
 
 if TYPE_CHECKING:
     from gpulease.kernel.attach import Attachment
     from gpulease.kernel.files import MirroredFiles
+    from gpulease.transfer.home import HomeSide
 
 
 class Phase(StrEnum):
@@ -69,7 +70,7 @@ class Departure:
         leaving: brings results home; returns a sentence for each that cannot come.
     """
 
-    def __init__(self, lease: Leaving, inbox: Inbox, home: Callable[[], Home]) -> None:
+    def __init__(self, lease: Leaving, inbox: Inbox, home: Callable[[], HomeSide]) -> None:
         self._link = lease
         self._inbox = inbox
         self._home = home

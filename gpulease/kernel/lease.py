@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpulease.channel.curve import new_keys
 from gpulease.channel.iothread import IOThread
@@ -26,7 +26,9 @@ from gpulease.kernel.inbox import Inbox
 from gpulease.kernel.notices import Notices, end_words, last_word, leaves_at
 from gpulease.protocol.service import ConnectionView, EndView, LeaseView
 from gpulease.sides.versions import check_python, environment
-from gpulease.transfer.api import Home
+
+if TYPE_CHECKING:
+    from gpulease.transfer.home import HomeSide
 
 log = logging.getLogger("gpulease.kernel")
 USABLE = ("active", "warned")
@@ -47,7 +49,7 @@ class LeaseLink:
         kernel_id: str,
         inbox: Inbox,
         io: Callable[[], IOThread],
-        home: Callable[[], Home],
+        home: Callable[[], HomeSide],
         executor: Executor,
         changed: Callable[[], None],
     ) -> None:

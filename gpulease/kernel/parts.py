@@ -11,7 +11,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpulease.channel.iothread import IOThread
 from gpulease.errors import GPULeaseError
@@ -28,7 +28,10 @@ from gpulease.kernel.wait import Waiter
 from gpulease.kernel.wrap import typed_by_person
 from gpulease.protocol.names import ENV_BUS, ENV_CELL_OPTIONS, ENV_SHARED
 from gpulease.sides.state.process_state import ProcessState
-from gpulease.transfer.api import LAST_ERROR, Home, SwitchReport
+from gpulease.transfer.api import LAST_ERROR, SwitchReport
+
+if TYPE_CHECKING:
+    from gpulease.transfer.home import HomeSide
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +49,7 @@ class Parts(ABC):
         self.alone = False  # the running cell is a GPU cell that has shown nothing but progress
         self.inbox = Inbox(self._wake)
         self._io: IOThread | None = None
-        self._home: Home | None = None
+        self._home: HomeSide | None = None
         self._depth = 0
         #: What GPU cells ask for where they say nothing; ``%gpu config`` changes class and wait.
         # A run of a whole notebook. Without a lease service the options are a site's or a grader's.
@@ -90,7 +93,7 @@ class Parts(ABC):
         return self._io
 
     @property
-    def home(self) -> Home:
+    def home(self) -> HomeSide:
         """The transfer side of this kernel."""
         if self._home is None:
             from gpulease.transfer.home import HomeSide

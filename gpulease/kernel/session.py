@@ -102,8 +102,7 @@ class Session(Parts):
 
         if not self.connected_once:
             return decide(cell, Kinds(self.shell.user_ns).of)
-        away, modules = self.home.away_names(), self.home.away_modules()
-        return decide(cell, Kinds(self.shell.user_ns, away, modules).of)
+        return decide(cell, Kinds(self.shell.user_ns, self.home.away_names()).of)
 
     def turn(self, which: str) -> None:
         """Let ``auto``, ``all`` or ``none`` of the cells run on the GPU."""

@@ -1,17 +1,14 @@
-"""What other packages may rely on: the reports of a switch, and the two halves' contract.
+"""The reports of a switch, and what travels.
 
-The classes that do the work are ``home.HomeSide`` and ``away.AwaySide``; these protocols say who
-calls what when (DESIGN, "How data flows", 5 to 7).
+The classes that do the work are ``home.HomeSide`` and ``away.AwaySide``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Protocol
-
-from gpulease.channel.keys import Endpoint, KeyPair
+from typing import Any
 
 
 class Place(StrEnum):
@@ -89,124 +86,6 @@ LAST_ERROR = 0
 Progress = Callable[[str, int, int], None]  # (name, bytes done, bytes in all)
 
 
-class Home(Protocol):
-    """The home kernel's half.
-
-    The kernel's gate and route call it on the main thread unless a method says otherwise; every
-    wait there ends on ``KeyboardInterrupt``, leaving both sides as before the call.
-    Refusals are ``GPULeaseError`` with the variable's name, reason and way out.
-    """
-
-    owner: Place  #: HOME or GPU: where the newest values are
-
-    def connect(self, endpoint: Endpoint, keys: KeyPair, *, parked: str = "") -> Sequence[Note]:
-        """Called after ``open``: a companion is there (new, or the same again)."""
-
-    def disconnect(
-        self, *, died: bool, cell: str = "", lost: Collection[str] = ()
-    ) -> Sequence[Note]:
-        """Called when the companion is gone.
-
-        ``died``: what was not home becomes *lost*; else it was parked, except the names ``lost``.
-        """
-
-    def before_gpu_cell(self, source: str, *, progress: Progress | None = None) -> SwitchReport:
-        """Called before a cell goes away: makes the companion the owner, sends what it needs."""
-
-    def after_gpu_cell(self, execution_count: int) -> SwitchReport:
-        """Called before the GPU cell's reply: small groups home, changed names removed."""
-
-    def before_home_cell(self, source: str, *, progress: Progress | None = None) -> SwitchReport:
-        """Called by the gate before each home cell: brings home what it may read, or raises."""
-
-    def after_home_cell(self, execution_count: int = 0) -> None:
-        """Called when a home cell ended: its groups are unverified from now on."""
-
-    def ran_beside(self) -> None:
-        """Called on any thread when home code ran that no cell began, a callback of the page."""
-
-    def ran_there(self) -> None:
-        """Called on any thread when a callback of the page is sent to the companion."""
-
-    def commit_pending(self) -> bool:
-        """Called between cells (also by the idle loop): commit what is staged; True if any."""
-
-    def drain(self, seconds: float) -> DrainReport:
-        """Called on any thread when the lease leaves; values are committed between cells."""
-
-    def fetch(self, names: Sequence[str]) -> SwitchReport:
-        """``%gpu fetch NAME...``: bring these home now."""
-
-    def resolve(self, name: str, keep: str) -> None:
-        """``%gpu resolve NAME home|gpu``: end a conflict."""
-
-    def recover(self, names: Sequence[str] = ()) -> tuple[Sequence[str], Sequence[Note]]:
-        """``%gpu recover [NAME...]``: accept older values of lost names, of all by default.
-
-        Returns those that there were, and why there is none of the others.
-        """
-
-    def status(self) -> Sequence[VariableStatus]:
-        """``%gpu``: every user variable and where it lives; never moves anything."""
-
-    def slow_because(self) -> str:
-        """``%gpu``: why large values travel more slowly than they could; empty if they do not."""
-
-    def explain(self, name: str) -> Note | None:
-        """Called on a NameError: why ``name`` is absent, or None when it is simply not defined."""
-
-    def explain_stayed(self, name: str) -> Note | None:
-        """Called on a GPU cell's NameError: why ``name`` stayed at home, None where it did not."""
-
-    def explain_error(self, error: str) -> str:
-        """Called with the text of a GPU cell's error: what of the values explains it, or ""."""
-
-    def share_variables(self, names: Collection[str]) -> None:
-        """Called with the environment variables that travel although they hold secrets."""
-
-    def away_modules(self) -> Mapping[str, str]:
-        """Return the names of modules that only GPU cells have imported, with the modules'."""
-
-    def away_names(self) -> Sequence[str]:
-        """Called by Tab and inspection: names whose value is only away."""
-
-    def result(self, execution_count: int) -> Any:
-        """Called lazily by ``Out[n]`` and ``_``: the value of a GPU cell's result, fetched.
-
-        With ``LAST_ERROR``: the companion's last error and its frames.
-        """
-
-
-class Away(Protocol):
-    """The companion's half; it runs its own thread and never blocks the companion's main thread."""
-
-    def start(
-        self, client_key: str, *, host: str, port: int, bulk_port: int | None = None
-    ) -> Endpoint:
-        """Called once, before the companion's kernel says it is ready; port 0: any.
-
-        ``bulk_port``: for large values between two machines; None: there is none for them.
-        """
-
-    def cell_started(self, source: str) -> None:
-        """Called on the main thread before each user cell or callback: background passes abort."""
-
-    def cell_ended(self, execution_count: int | None, result: Any) -> None:
-        """Called on the main thread after each of them: what this side has may have changed."""
-
-    def thread_ids(self) -> frozenset[int]:
-        """Called by the activity watch: native ids of transfer's own threads, never user work."""
-
-    def park(self, path: str, limit: int | None = None) -> DrainReport:
-        """Called at the hard end: write what is not home to ``path`` (mode 0600).
-
-        ``limit``: bytes that may be written; what does not fit is named as a blocker.
-        """
-
-    def close(self) -> None:
-        """Called when the companion ends."""
-
-
 @dataclass(frozen=True)
 class Absent:
     """Why a name is not bound on this side."""
@@ -243,7 +122,6 @@ class PackedComponent:
     rests: int = 0
     #: Large memory, whose pieces follow the stream's own buffers: id, size, runs of the pieces.
     memories: tuple[tuple[str, int, tuple[tuple[int, int], ...]], ...] = ()
-
     #: By place among the buffers, what memory they are to be received into (see ``pieces.form``).
     forms: dict[int, Sequence[Any]] = field(default_factory=dict)
 
@@ -294,10 +172,6 @@ class Receiver:
     room: int
     #: Ids of large memory that it still has as it was when both sides had it.
     holds: frozenset[str] = frozenset()
-
-
-class AbandonedError(Exception):
-    """A pass was given up because user code began to run."""
 
 
 class StageError(Exception):

@@ -25,7 +25,6 @@ from gpulease.wire.message import Message
 from . import pieces, shipping
 from .api import (
     LAST_ERROR,
-    AbandonedError,
     Absent,
     DrainReport,
     Parcel,
@@ -46,8 +45,12 @@ from .structure import ShowingSide
 _WHILE_NOTHING_RUNS = frozenset(("pack", "lacking", "result", "unpark", "import", "structure"))
 
 
+class _AbandonedError(Exception):
+    """What was imported ahead was given up because a cell began to run."""
+
+
 class AwaySide:
-    """See ``gpulease.transfer.api.Absent``."""
+    """The companion's half; it has its own thread and never blocks the companion's main thread."""
 
     def __init__(
         self,
@@ -269,9 +272,9 @@ class AwaySide:
     def _import(self, message: Message) -> tuple[dict[str, Any], list[Any]]:
         def check() -> None:
             if message.number in self._cancelled:
-                raise AbandonedError
+                raise _AbandonedError
 
-        with suppress(AbandonedError):
+        with suppress(_AbandonedError):
             import_ahead(self.state, message.body["names"], check)
         return {}, []
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from gpulease.channel.keys import Endpoint, KeyPair
@@ -39,7 +39,12 @@ from .structure import ShowingSide
 
 
 class HomeSide(Exchange):
-    """See ``gpulease.transfer.api.Home``."""
+    """The home kernel's half.
+
+    Called on the main thread unless a method says otherwise; every wait there ends on
+    ``KeyboardInterrupt``, leaving both sides as before the call.  Refusals are ``GPULeaseError``
+    with the variable's name, reason and way out.
+    """
 
     def __init__(
         self,
@@ -70,7 +75,7 @@ class HomeSide(Exchange):
     # ---- connection
 
     def connect(self, endpoint: Endpoint, keys: KeyPair, *, parked: str = "") -> Sequence[Note]:
-        """Connect to a companion; ``parked`` names the file that an earlier one left."""
+        """Connect to a companion (new, or the same again); ``parked``: what an earlier one left."""
         self.peer.close()
         self.peer.open(endpoint, keys)
         try:
@@ -97,7 +102,10 @@ class HomeSide(Exchange):
     def disconnect(
         self, *, died: bool, cell: str = "", lost: Collection[str] = ()
     ) -> Sequence[Note]:
-        """Forget the companion; with ``died`` what is newer there becomes *lost*."""
+        """Forget the companion; what is newer there is *lost* if it ``died``, else it was parked.
+
+        Of what was parked the names ``lost`` are lost.
+        """
         self._structures.put_away()
         self.peer.close()
         self.commit_pending()  # what was received before is home's
@@ -353,7 +361,10 @@ class HomeSide(Exchange):
             self.fetch([each for each in sorted(values) if each in self.side.away()])
 
     def recover(self, names: Sequence[str] = ()) -> tuple[Sequence[str], Sequence[Note]]:
-        """Accept the older values of lost names."""
+        """Accept the older values of lost names, of all by default; return them.
+
+        Also return why there is none of others.
+        """
         self._dirty = True
         return self._missing.recover(names)
 
@@ -366,7 +377,7 @@ class HomeSide(Exchange):
         return "" if self.peer.wire is None else self.peer.wire.slow_because
 
     def explain(self, name: str) -> Note | None:
-        """Say why a name is absent, or None."""
+        """Say why a name is absent, or None when it is not defined anywhere."""
         return self._missing.explain(name)
 
     def explain_error(self, error: str) -> str:
@@ -390,13 +401,12 @@ class HomeSide(Exchange):
         away = {*self.side.away(), *self._missing.stayed()}
         return sorted(name for name in away if is_variable(name))
 
-    def away_modules(self) -> Mapping[str, str]:
-        """Return names of modules that only the GPU's side has: none, each side imports its own."""
-        return {}
-
     @refusing
     def result(self, execution_count: int) -> Any:
-        """Return the value of a GPU cell's result, brought where it is not here."""
+        """Return the value of a GPU cell's result, brought where it is not here.
+
+        With ``LAST_ERROR``: the companion's last error and its frames.
+        """
         name = f"Out[{execution_count}]"
         with self._exchange:
             self.commit_pending()

@@ -218,9 +218,6 @@ def enter(cls: type, entry: Entry) -> None:
         _enter(cls, kind, rest)
 
 
-REGISTER = ways.Register(entry_of, enter)
-
-
 def _from_functions(cls: type, take_apart: Any, make: Any) -> Entry:
     """Tell from what JAX keeps by which of its functions a class was registered."""
     maker = str(getattr(take_apart, "__qualname__", "")).partition(".")[0]
@@ -323,8 +320,7 @@ ways.enter(
         custom_derivatives.custom_jvp: reduce_custom,
         custom_derivatives.custom_vjp: reduce_custom,
     },
-    raw=lambda _kind: False,
     values=(jax.tree_util.PyTreeDef, type(jax.tree_util.default_registry), pjit.PjitInfo),
     frozen=(ARRAY, JITTED),
 )
-ways.registers.append(REGISTER)
+ways.registers.append((entry_of, enter))

@@ -7,7 +7,6 @@ import collections
 import csv
 import functools
 import gc
-import io
 import itertools
 import operator
 import random
@@ -24,7 +23,6 @@ from . import anatomy
 from .refuse import RefusedError
 
 _VIEWS = {type({}.keys()): "keys", type({}.values()): "values", type({}.items()): "items"}
-_KEY: type = type(functools.cmp_to_key(lambda _one, _other: 0))
 
 
 class _Empty:
@@ -52,11 +50,6 @@ def ended(name: str) -> Iterator[Any]:
     return made
 
 
-def wrapped_key(compare: Any, value: Any) -> Any:
-    """Return ``value`` as ``cmp_to_key`` wraps it for a sort."""
-    return functools.cmp_to_key(compare)(value)
-
-
 def reduce(obj: Any) -> Any:  # noqa: PLR0911 - one a kind
     """Reduce one of these; NotImplemented for what has a way of its own."""
     kind = type(obj)
@@ -77,9 +70,6 @@ def reduce(obj: Any) -> Any:  # noqa: PLR0911 - one a kind
         is_at_end = len(over) == 1 and type(over[0]) in (tuple, list) and not over[0]
         shows_list = kind is type(reversed([])) and obj.__reduce__()[0] is reversed
         return (ended, (_NAMES[kind],)) if is_at_end and not shows_list else NotImplemented
-    if kind is _KEY:
-        compare, *value = (part for part in gc.get_referents(obj) if part is not kind)
-        return (wrapped_key, (compare, *value)) if value else (functools.cmp_to_key, (compare,))
     if (found := _reduce_known(obj)) is not NotImplemented:
         return found
     return _of_libraries(obj, kind)
@@ -189,7 +179,6 @@ def _candidates(
 
 
 _READER: type = type(csv.reader([]))
-_WRITER: type = type(csv.writer(io.StringIO()))
 #: What ``finditer`` runs on: nobody can see where it is.
 _SEARCH: type = type(re.compile("").scanner(""))  # type: ignore[attr-defined]
 
@@ -228,7 +217,8 @@ def _reduce_reader(obj: Any) -> Any:
     source = next(p for p in gc.get_referents(obj) if type(p) not in (list, type(obj.dialect)))
     if type(source) is Resumed and not source.first:  # it is not to grow with each journey
         source = source.rest
-    return reader_over, (source, obj.line_num, _dialect(obj))
+    dialect = {name: getattr(obj.dialect, name) for name in CSV_DIALECT}
+    return reader_over, (source, obj.line_num, dialect)
 
 
 def reader_over(source: Any, line: int, dialect: dict[str, Any]) -> Any:
@@ -237,25 +227,6 @@ def reader_over(source: Any, line: int, dialect: dict[str, Any]) -> Any:
     for _ in range(line):
         next(made)
     return made
-
-
-def _reduce_writer(writer: Any) -> Any:
-    write = next(p for p in gc.get_referents(writer) if callable(p) and not isinstance(p, type))
-    target: Any = types.SimpleNamespace(write=write)
-    if type(write) in (types.BuiltinMethodType, types.MethodType) and write.__name__ == "write":
-        target = write.__self__
-    if isinstance(target, io.IOBase) and type(target) is not io.StringIO:
-        raise RefusedError("a csv writer over an open file", writer)
-    return writer_over, (target, _dialect(writer))
-
-
-def writer_over(target: Any, dialect: dict[str, Any]) -> Any:
-    """Return a writer to what is being rebuilt."""
-    return csv.writer(target, **dialect)
-
-
-def _dialect(obj: Any) -> dict[str, Any]:
-    return {name: getattr(obj.dialect, name) for name in CSV_DIALECT}
 
 
 def sqlite_row(names: tuple[str, ...], values: tuple[Any, ...]) -> Any:
@@ -277,7 +248,6 @@ def _cursor(names: tuple[str, ...]) -> Any:
 
 _WAYS: dict[type, Callable[[Any], Any]] = {
     _READER: _reduce_reader,
-    _WRITER: _reduce_writer,
     _SEARCH: _refuse_search,
     random.SystemRandom: lambda _obj: (random.SystemRandom, ()),
 }

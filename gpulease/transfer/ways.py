@@ -73,22 +73,14 @@ devices: list[Device] = []
 valueless: list[Callable[[type, Reduce | None], Reduce | None]] = []
 
 
-@dataclass(frozen=True)
-class Register:
-    """A library's own register of classes."""
-
-    #: Returns how a class was entered, None where it was not.
-    entry_of: Callable[[type], Any]
-    #: Enters a class in this way; one that is there already stays as it is.
-    enter: Callable[[type, Any], None]
-
-
-registers: list[Register] = []
+#: Asked for each class: how it was entered in a library's own register, None where it was not;
+#: and what enters one in this way: one that is there already stays as it is.
+registers: list[tuple[Callable[[type], Any], Callable[[type, Any], None]]] = []
 
 
 def entries_of(cls: type) -> list[tuple[Callable[[type, Any], None], Any]]:
     """Return what enters a class where it was entered, and how."""
-    found = ((each.enter, each.entry_of(cls)) for each in registers)
+    found = ((enter_class, entry_of(cls)) for entry_of, enter_class in registers)
     return [(enter_class, entry) for enter_class, entry in found if entry is not None]
 
 

@@ -132,13 +132,6 @@ def test_the_reason_names_the_code_and_the_library(space):
     assert decide("n = 1", look).why == "it uses no GPU library"
 
 
-def test_a_module_that_only_a_gpu_cell_has_imported_is_there_for_all(space):
-    modules = {"js": "json", "th": "torch"}
-    look = Kinds(space, away={"js", "th"}, modules=modules).of
-    assert not decide("js.dumps(n)", look).away
-    assert decide("th.rand(3)", look).why == "th.rand(3) uses torch"
-
-
 def test_a_module_of_ones_own_that_imports_one_counts(space, tmp_path):
     own = types.ModuleType("mymodel")
     own.__file__ = str(tmp_path / "mymodel.py")

@@ -171,12 +171,9 @@ KINDS = {
     "match": Kind("def x(v):\n    match v:\n        case {'a': [int(n), *r]}: return n, r\n        case str() | None: return 's'\n        case _: return 0", "x.n = 1", "(x({'a': [1, 2]}), x('q'), x(5))"),
     "a found match": Kind("import re\nx = [re.search(r'(?P<w>\\w)(\\d)?', '- a1 b'), re.fullmatch('a|ab', 'ab'), re.compile('b').match('abc', 1), *re.finditer('x*', 'axxb')]",
                           "x.append(re.compile('(?<=a)b').search('xab', 1, 3))", "[(m.groups(), m.span(), m.pos, m.endpos, m.re.pattern, m.lastgroup) for m in x]"),
-    "readers and writers of csv": Kind(
-        "import csv, io\nf = io.StringIO(); x = csv.writer(f, delimiter=';'); d = csv.DictWriter(f, ['a']); lines = iter(['a;\"b', 'c\"', *'defghijk'])\nr = csv.reader(lines, delimiter=';'); got = []",
-        "x.writerow([1, 'a;b']); d.writerow({'a': 2}); got.append(next(r))", "(f.getvalue(), got, r.line_num, r.dialect.delimiter, f.tell())"),
-    "writers of csv to what takes their rows": Kind(
-        "import csv, types\ngot = []; x = csv.writer(types.SimpleNamespace(write=got.append))\nclass Sink:\n    def __init__(self): self.rows = []\n    def write(self, row): self.rows.append(row)\ns = Sink(); y = csv.writer(s); z = csv.writer(types.SimpleNamespace(write=lambda row: got.append('z' + row)))",
-        "x.writerow([1]); y.writerow([2]); z.writerow([3])", "(got, s.rows)"),
+    "readers of csv": Kind(
+        "import csv\nlines = iter(['a;\"b', 'c\"', *'defghijk']); x = csv.reader(lines, delimiter=';'); got = []",
+        "got.append(next(x))", "(got, x.line_num, x.dialect.delimiter)"),
     "rows of sqlite3": Kind("import sqlite3\nc = sqlite3.connect(':memory:'); c.row_factory = sqlite3.Row\nx = c.execute('select 1 as a, ? as \"b \"\"c\"', [b'2']).fetchall(); c.close(); del c",
                             "x += [x[0]]", "([(r.keys(), tuple(r), r['A']) for r in x], x[0] == x[-1])"),
     "the system's random numbers": Kind("import random\nx = random.SystemRandom()", "x.random()", "type(x).__name__"),

@@ -55,11 +55,6 @@ model.callbacks = [1, 2, Callback()]
             "x",
             r"a context variable, a token or a context of such\.",
         ),
-        (
-            "import csv, io\nx = csv.writer(io.TextIOWrapper(io.BytesIO()))",
-            "x",
-            r"a csv writer over an open file\.",
-        ),
     ],
 )
 def test_the_way_to_what_blocks_is_named(shared, cell, name, words):

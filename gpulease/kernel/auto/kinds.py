@@ -12,7 +12,6 @@ import types
 from collections.abc import Collection, Mapping
 from enum import Enum
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from gpulease.sides.looks import is_a
@@ -44,28 +43,15 @@ class Kind(Enum):
 
 
 class Kinds:
-    """Answers for one namespace.
+    """Answers for one namespace; ``away`` are the names that live on the GPU only."""
 
-    ``away`` are the names that live on the GPU only; ``modules`` those of modules that only GPU
-    cells have imported so far, with what they are called.
-    """
-
-    def __init__(
-        self,
-        space: Mapping[str, Any],
-        away: Collection[str] = (),
-        modules: Mapping[str, str] = MappingProxyType({}),
-    ) -> None:
+    def __init__(self, space: Mapping[str, Any], away: Collection[str] = ()) -> None:
         self._space = space
         self._away = frozenset(away)
-        self._modules = modules
         self._seen: set[int] = set()
 
     def of(self, name: str) -> tuple[Kind, str]:
         """Return what a name is, and the library that makes it so."""
-        if name in self._modules:  # it is there for whoever imports it
-            library = framework(self._modules[name])
-            return (Kind.LIBRARY if library else Kind.PLAIN), library
         if name in self._away:
             return Kind.AWAY, ""
         if name not in self._space:

@@ -44,27 +44,20 @@ def is_here(tag: str, side: str) -> bool:
     return bool(asked is not None and asked())
 
 
-def empty(size: int, tag: str, side: str) -> torch.UntypedStorage:
-    """Return a storage of ``size`` bytes on its device, or here with the tag of that device."""
+def empty(
+    size: int, tag: str, side: str, came: torch.UntypedStorage | None = None
+) -> torch.UntypedStorage:
+    """Return a storage of ``size`` bytes on its device, or here with the tag of that device.
+
+    ``came`` is one that has them already, here.
+    """
     if tag == "meta" or (tag and is_here(tag, side)):
         return torch.UntypedStorage(size, device=_there(tag))
-    storage = torch.UntypedStorage(size)
-    _tag(storage, tag)
-    return storage
-
-
-def take(storage: torch.UntypedStorage, tag: str, side: str) -> bool:
-    """Say whether a storage in this machine's memory can be that of a device here, and tag it."""
-    if tag == "meta" or (tag and is_here(tag, side)):
-        return False
-    _tag(storage, tag)
-    return True
-
-
-def _tag(storage: torch.UntypedStorage, tag: str) -> None:
+    storage = torch.UntypedStorage(size) if came is None else came
     if tag:
         _copy_to_cpu()
         _tags[storage] = tag
+    return storage
 
 
 def _there(tag: str) -> str:

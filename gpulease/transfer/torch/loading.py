@@ -60,10 +60,9 @@ def large_memory(oid: str, size: int, tag: str) -> Any:
 def _new(size: int, tag: str, parts: list[Any]) -> torch.UntypedStorage:
     """Return a storage with these bytes: the one into which they were received where that is it."""
     came = pieces.placed(parts, "torch")
-    if came is not None and devices.take(came, tag, rebuild.here().side):
-        return came
-    made = devices.empty(size, tag, rebuild.here().side)
-    pieces.write(made, pieces.every(size), parts)
+    made = devices.empty(size, tag, rebuild.here().side, came)
+    if made is not came:
+        pieces.write(made, pieces.every(size), parts)
     return made
 
 
