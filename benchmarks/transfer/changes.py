@@ -38,7 +38,7 @@ async def measure(
         Aim("a cell that reads what the companion holds, extra milliseconds",
             round((medians[HELD] - medians[NOTHING]) * 1000, 1), 80.0),
         Aim("1 MB changed in a dict of arrays, MiB sent", round(sent / MIB, 2), 8.0),
-        Aim("100,000 instances of which one changed, seconds", round(medians[INSTANCES], 3), 1.5),
+        Aim("100,000 instances of which one changed, seconds", round(medians[INSTANCES], 3), 0.8),
         *(
             Aim(f"{name}, delay in milliseconds",
                 round((medians[name] - medians[QUIET]) * 1000, 1), 100.0)

@@ -27,7 +27,7 @@ from benchmarks.kernels import OwnKernel, run
 from benchmarks.measure import Variants, progress
 
 #: On one machine, through shared memory.
-SHARE = 1.5
+SHARE = 1.0
 #: Between two machines, by the cores that are there: with four, and with fewer.
 SEALED = 0.8, 0.6
 MIB = 2**20

@@ -38,8 +38,9 @@ class _Load:
     seen_to: float | None = None
 
 
-#: Modules that were looked at; the last load of those that are a person's own.
-_seen: set[str] = set()
+#: Modules that were looked at, in the order in which they were imported.
+_seen: dict[str, None] = {}
+#: The last load of those that are a person's own.
 _loads: dict[str, _Load] = {}
 #: What the others were loaded by.
 _installed: dict[str, Any] = {}
@@ -52,10 +53,11 @@ def look() -> None:
 
     To be called when code has run: later the file may be another.
     """
-    _seen.intersection_update(sys.modules)
-    for name in list(sys.modules):  # in the order in which they were imported
-        if name not in _seen:
-            _seen.add(name)
+    if list(_seen) != (now := list(sys.modules)):  # there may be thousands, and rarely another
+        new = [name for name in now if name not in _seen]
+        _seen.clear()
+        _seen.update(dict.fromkeys(now))
+        for name in new:
             module_digest(name)
     for name in list(_loads):
         module_digest(name)
