@@ -361,10 +361,7 @@ class HomeSide(Exchange):
             self.fetch([each for each in sorted(values) if each in self.side.away()])
 
     def recover(self, names: Sequence[str] = ()) -> tuple[Sequence[str], Sequence[Note]]:
-        """Accept the older values of lost names, of all by default; return them.
-
-        Also return why there is none of others.
-        """
+        """Accept the older values of lost names, or of all; return them, and why not others."""
         self._dirty = True
         return self._missing.recover(names)
 

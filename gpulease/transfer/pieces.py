@@ -23,6 +23,7 @@ from gpulease.wire.memory import OwnedBytes, fresh
 from .classes import Undo
 
 log = logging.getLogger(__name__)
+
 PIECE = 4 << 20
 #: Memory of more bytes is large.
 LARGE = 64 << 10
@@ -99,10 +100,10 @@ def _write(found: Any, start: int, part: Any, undo: Undo | None) -> None:
 
 
 def _form(found: Any) -> Sequence[Any] | None:
-    text = found.dtype.str
-    if found.base is not None or library("numpy").dtype(text) != found.dtype:
+    kind = found.dtype
+    if found.base is not None or kind.metadata or library("numpy").dtype(kind.str) != kind:
         return None
-    return text, found.shape, "C" if found.flags.c_contiguous else "F"
+    return kind.str, found.shape, "C" if found.flags.c_contiguous else "F"
 
 
 def _empty(_size: int, dtype: str, shape: list[int], order: Any) -> Any:

@@ -268,6 +268,7 @@ def array(raw: Any, dtype: Any, shape: Any, strides: Any, writeable: bool) -> An
     elif size <= COPIED_BYTES:
         made = np.ndarray(shape, dtype, buffer=raw, strides=strides).copy(order="K")
     else:
+        raw = getattr(raw, "obj", raw)  # of what is read-only a view comes, of such memory
         own = raw if type(raw) is OwnedBytes else OwnedBytes(raw)
         made = np.ndarray(shape, dtype, buffer=own, strides=strides)
     if not writeable:

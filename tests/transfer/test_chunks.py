@@ -102,7 +102,7 @@ def test_a_large_array_is_received_into_its_own_memory(pair):
         "import numpy as np\n"
         "a = np.arange(2**20 + 5.0); f = np.asfortranarray(a[: 2**20].reshape(2, -1))\n"
         "t = a.astype('M8[s]'); r = np.zeros(2**19, [('x', 'i4'), ('y', 'f8')])\n"
-        "a.flags.writeable = False"
+        "a.flags.writeable = False; m = np.ones(2**19, np.dtype('f8', metadata={'unit': 'm'}))"
     )
     look = "[(v.base is None, v.flags.owndata, v.flags.writeable, v.strides) for v in (a, f, t, r)]"
     received, place = [], pieces._place
@@ -119,6 +119,7 @@ def test_a_large_array_is_received_into_its_own_memory(pair):
     pair.gpu("there = a[-1], f[1, 0], str(t[-1]), r[5].item()")
     pair.home("there")
     assert pair.ns["there"] == (2**20 + 4, -1, "1970-01-13T03:16:20", (1, 2.0))
+    assert dict(pair.ns["m"].dtype.metadata) == {"unit": "m"}
 
 
 def address(array):
