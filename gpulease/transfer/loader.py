@@ -170,10 +170,11 @@ class Here:
                 if found is None or pieces.size(found) != size:
                     raise StageError("memory that was here is gone")
                 self._write(oid, found, runs, sent)
-                sent = list(map(bytes, pieces.cut(found, every)))
+                sent = pieces.cut(found, every)
+            sent = [part if isinstance(part, bytes | bytearray) else bytes(part) for part in sent]
             memories.append((oid, size, every))
             own += sent
-        return replace(component, buffers=own, memories=tuple(memories))
+        return replace(component, buffers=own, memories=tuple(memories), same_there=False, rests=0)
 
     def take_memories(self, component: PackedComponent) -> None:
         """Let what is loaded next find its large memory."""

@@ -69,7 +69,8 @@ class Way(NamedTuple):
     size: Callable[[Any], int]
     #: How it lies in its memory, in words: that of other words is other memory.
     layout: Callable[[Any], str]
-    #: Returns a buffer of the bytes from one place to another; a copy only where it has to be.
+    #: Returns a buffer of the bytes from one place to another; a copy only where it has to be.  No
+    #: memoryview: the collector may end the process where one that is in use is in a cycle.
     read: Callable[[Any, int, int], Any]
     #: Writes bytes from a place on; what was there comes back where it is undone.
     write: Callable[[Any, int, Any, Undo | None], None]
@@ -77,12 +78,12 @@ class Way(NamedTuple):
     form: Callable[[Any], Sequence[Any] | None]
     #: Returns an object with so many bytes of such memory, whose content is undefined.
     empty: Callable[..., Any]
-    #: Returns the object that has the memory of a buffer which ``read`` gave.
+    #: Returns the object that has the memory of what ``read`` gave, None for any other.
     owner: Callable[[Any], Any]
 
 
-def _read(found: Any, start: int, stop: int) -> memoryview:
-    return memoryview(flat(found))[start:stop]
+def _read(found: Any, start: int, stop: int) -> Any:
+    return flat(found)[start:stop]
 
 
 def _write(found: Any, start: int, part: Any, undo: Undo | None) -> None:
@@ -117,7 +118,7 @@ _ARRAYS = Way(
     _write,
     _form,
     _empty,
-    lambda buffer: getattr(buffer, "base", None),
+    lambda part: getattr(part, "base", None),
 )
 #: By library, its kind of object with large memory, and how that is reached.
 _ways: dict[str, tuple[type | None, Way]] = {"numpy": (None, _ARRAYS)}
@@ -200,25 +201,25 @@ def form(found: Any) -> Form | None:
 def memory_for(body: Mapping[str, Any], sizes: Sequence[int]) -> list[Any]:
     """Return memory for the blobs of a message, of what is made of them where its body says so."""
     forms = {blob: said for blob, *said in body.get("forms", ())}
-    return [_place(forms.get(blob), size) or fresh(size) for blob, size in enumerate(sizes)]
+    return [_place(forms.get(blob, ("",)), size) for blob, size in enumerate(sizes)]
 
 
-def _place(said: Form | None, size: int) -> Any:
-    if said is None or said[0] not in _ways or library(said[0]) is None:
-        return None
+def _place(said: Form, size: int) -> Any:
+    if said[0] not in _ways or library(said[0]) is None:
+        return fresh(size)
     way = _ways[said[0]][1]
     try:
         made = way.empty(size, *said[1:])
-        return way.read(made, 0, size) if way.size(made) == size else None
+        return way.read(made, 0, size) if way.size(made) == size else fresh(size)
     except Exception as error:  # noqa: BLE001 - whatever a library says: plain bytes may still do
         log.info("no memory as %s for %d bytes: %s", said[0], size, error)
-        return None
+        return fresh(size)
 
 
 def placed(parts: Sequence[Any], name: str) -> Any:
     """Return the library's object that has the memory of the only part, None if there is none."""
-    is_view = len(parts) == 1 and type(parts[0]) is memoryview
-    return _ways[name][1].owner(parts[0].obj) if is_view else None
+    (part,) = parts if len(parts) == 1 else (None,)
+    return _ways[name][1].owner(getattr(part, "obj", part))  # a read-only one comes as a view
 
 
 def same_layout(found: Any, dtype: Any, shape: Any, strides: Any) -> bool:

@@ -239,7 +239,9 @@ class Pulls:
         if pull.asked.get(where) != Asked(len(data), None):
             self._give_up(pull, malformed_error())
             return
-        pull.message.blobs[head["blob"]][head["at"] : head["at"] + len(data)] = data
+        blob = memoryview(pull.message.blobs[head["blob"]]).cast("B")
+        blob[head["at"] : head["at"] + len(data)] = data
+        del blob  # a value may resize it
         self._entered(pull, where)
 
     def given(self, lane: Lane, said: Said) -> None:
@@ -254,7 +256,7 @@ class Pulls:
                 self._give_up(pull, malformed_error())
             self._fill()
             return
-        blob = memoryview(pull.message.blobs[said.blob])
+        blob = memoryview(pull.message.blobs[said.blob]).cast("B")
         lane.take(said, blob[said.at : said.at + said.length])
         del blob  # a value may resize it
         self._entered(pull, where)
@@ -265,7 +267,9 @@ class Pulls:
         Any thread that brings pieces, which lets go of it before ``brought`` tells of the piece.
         """
         pull = self._pulls.get(number)
-        return None if pull is None else memoryview(pull.message.blobs[blob])[at : at + length]
+        if pull is None:
+            return None
+        return memoryview(pull.message.blobs[blob]).cast("B")[at : at + length]
 
     def brought(self, way: Way, pieces: Iterable[Came]) -> None:
         """Enter pieces that stand in their places already."""

@@ -1,5 +1,7 @@
 """What a companion can pack and home cannot open: kept as bytes for a companion that can."""
 
+import gc
+
 import pytest
 
 from gpulease.errors import GPULeaseError
@@ -144,6 +146,22 @@ def test_a_large_one_is_not_sent_twice(pair):
     next_companion(pair)
     pair.gpu("n = len(big[0].n)")
     assert pair.home("n") == 3_000_000
+
+
+def test_large_memory_beside_one_is_kept_and_goes_on(pair):
+    pair.gpu(
+        "import numpy as np, pandas as pd, onlythere as o\n"
+        "a = np.arange(2.0**20); df = pd.DataFrame(np.ones((2**19, 2)), columns=['p', 'q'])\n"
+        "box = [o.Engine(3), a, df]; view = a[5:]; del o, df"
+    )
+    pair.home("import numpy, pandas")
+    gc.collect()
+    with pytest.raises(GPULeaseError, match="onlythere"):
+        pair.home("a")
+    next_companion(pair)
+    pair.gpu("n = (a[-1], box[1] is a, view.base is a, float(box[2].q.sum()), box[0].n)")
+    pair.home("n")
+    assert pair.ns["n"] == (2**20 - 1, True, True, 2**19, 3)
 
 
 @pytest.mark.parametrize("is_seen", [False, True], ids=["at once", "after a cell"])

@@ -268,7 +268,7 @@ def test_memory_in_the_systems_huge_pages_is_not_mapped() -> None:
 def test_fresh_memory_is_a_byte_array_of_its_size() -> None:
     for size in (0, 1, 2**22 - 1, 2**22, 2**25 + 3):
         memory = fresh(size)
-        assert type(memory) is bytearray
+        assert isinstance(memory, bytearray)
         assert len(memory) == size
         memory[-1:] = b"z" if size else b""
         memory += b"more"

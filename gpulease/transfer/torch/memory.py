@@ -6,7 +6,6 @@ import array
 import ctypes
 import functools
 import operator
-import pickle
 import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -23,8 +22,6 @@ from gpulease.transfer.torch.commit import flat, put
 from gpulease.transfer.torch.loading import STAND_IN
 from gpulease.wire.memory import in_huge_pages
 
-#: Smaller storages travel inside the pickle, as bytes.
-_SMALL = 64 * 2**10
 _EXPORTERS = (bytearray, array.array)
 _Span = tuple[int, int, Any]
 
@@ -258,13 +255,14 @@ def reduce_storage(pickler: Any, storage: torch.UntypedStorage) -> Any:
         return loading.memory, (oid, size, tag, b"")
     if size > pieces.LARGE:
         return loading.large_memory, (pickler.note_large(storage), size, tag)
-    data = read(storage, 0, size)
-    packed = pickle.PickleBuffer(data) if size >= _SMALL else bytes(data)
-    return loading.memory, (oid, size, tag, packed)
+    return loading.memory, (oid, size, tag, bytes(read(storage, 0, size)))
 
 
-def read(storage: torch.UntypedStorage, start: int, stop: int) -> memoryview:
-    """Return a part of what is in a storage; of a device's it is a copy."""
+def read(storage: torch.UntypedStorage, start: int, stop: int) -> Any:
+    """Return a part of what is in a storage; of a device's it is a copy.
+
+    No array of numpy's: torch does not resize a storage that has been one.
+    """
     size = min(stop, storage.nbytes()) - start
     if storage.device.type == "cpu":
         address, keep = storage.data_ptr() + start, storage
@@ -273,7 +271,7 @@ def read(storage: torch.UntypedStorage, start: int, stop: int) -> memoryview:
         address = keep.data_ptr()
     raw = (ctypes.c_ubyte * size).from_address(address)
     raw._gpulease_keep = keep
-    return memoryview(raw).cast("B")
+    return raw
 
 
 def _empty(size: int) -> torch.UntypedStorage:
@@ -290,7 +288,7 @@ LARGE = pieces.Way(
     put,
     lambda _storage: (),
     _empty,
-    lambda buffer: getattr(buffer, "_gpulease_keep", None),
+    lambda part: getattr(part, "_gpulease_keep", None),
 )
 
 
