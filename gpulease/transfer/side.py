@@ -190,8 +190,8 @@ class Side:
 
     def _look(
         self, needed: Collection[str] | None, small: int, reached: Collection[str]
-    ) -> tuple[Survey, dict[frozenset[str], list[Any]]]:
-        """Look at all that may have changed or travels, and for what something outside holds."""
+    ) -> tuple[Survey, dict[frozenset[str], list[Any]], set[frozenset[str]] | None]:
+        """Look at all that may have changed or travels; return also what is held, and needed."""
         if self._counterparts or any(True for _ in self._stays.values()):
             self._resting.clear()  # what stays here, or is held there, may lead anywhere
         bound = {"n:" + name for name in self._roots.values()}
@@ -205,10 +205,10 @@ class Side:
             survey = self._survey(rest=self._resting.values())
             held = self._held(survey)
             now_held = [r for each in survey.components if held[each.roots] for r in each.roots]
+            wanted = self._wanted(survey.components, needed)
             awake = self._awake(survey, now_held, reached) & self._resting.keys()
-            if newer := self._resting.keys() - rested:
-                wanted = self._wanted(survey.components, needed)
-                awake |= newer if wanted is None else newer & wanted
+            newer = self._resting.keys() - rested
+            awake |= newer if wanted is None else newer & wanted
             if not awake:
                 break
             for key in awake:
@@ -217,13 +217,12 @@ class Side:
         self.sizes = {plain(each.roots): each.nbytes for each in survey.components}
         self._led = sending.leads(survey.components)
         self._were_held = now_held
-        wanted = self._wanted(survey.components, needed)
         for each in survey.components:
             if not each.rests and sending.can_rest(each, held[each.roots]):
                 may_travel = wanted is None or each.roots in wanted or each.nbytes <= small
                 is_compared = may_travel or plain(each.roots) in self._base
                 self._resting[each.roots] = sending.rest(each, is_compared=is_compared)
-        return survey, held
+        return survey, held, wanted
 
     def _wanted(
         self, components: Collection[Component], needed: Collection[str] | None
@@ -264,7 +263,7 @@ class Side:
 
     def _pack(self, needed: Collection[str] | None, hand_over: bool, small: int,
               reached: Collection[str], receiver: Receiver | None) -> Parcel:  # fmt: skip
-        survey, held = self._look(needed, small if hand_over else -1, reached)
+        survey, held, wanted = self._look(needed, small if hand_over else -1, reached)
         names_own = self._own.names(self.ns)
         for name in self._own.reloaded(names_own):
             for key in [key for key in self._base if any(is_of(root, name) for root in key)]:
@@ -272,7 +271,7 @@ class Side:
         if hand_over:
             self._pins = holders.still_held(self._pins, survey.components, held)
         self._held_under = {pin: self._held_under[pin] for pin in self._pins}
-        values, wanted = self._roots.values(), self._wanted(survey.components, needed)
+        values = self._roots.values()
         parcel = Parcel(
             [], [], list(values) if hand_over else None, {}, frozenset(self._away),
             frozenset(), state.read() if hand_over else {}, own.loads(names_own),
