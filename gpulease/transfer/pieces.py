@@ -64,8 +64,9 @@ def flat(found: Any) -> Any:
 
 
 class Way(NamedTuple):
-    """How the bytes of a kind of object are reached."""
+    """How the bytes of a library's kind of object are reached."""
 
+    library: str
     size: Callable[[Any], int]
     #: How it lies in its memory, in words: that of other words is other memory.
     layout: Callable[[Any], str]
@@ -112,6 +113,7 @@ def _empty(_size: int, dtype: str, shape: list[int], order: Any) -> Any:
 
 
 _ARRAYS = Way(
+    "numpy",
     lambda found: int(found.nbytes),
     lambda found: repr((found.dtype, found.shape, found.strides)),
     _read,
@@ -120,22 +122,17 @@ _ARRAYS = Way(
     _empty,
     lambda part: getattr(part, "base", None),
 )
-#: By library, its kind of object with large memory, and how that is reached.
-_ways: dict[str, tuple[type | None, Way]] = {"numpy": (None, _ARRAYS)}
+_ways: dict[type, Way] = {}
+_libraries = {_ARRAYS.library: _ARRAYS}
 
 
-def enter(package: str, kind: type, way: Way) -> None:
+def enter(kind: type, way: Way) -> None:
     """Enter how the bytes of a library's objects are reached."""
-    _ways[package] = kind, way
-
-
-def _named_way(found: Any) -> tuple[str, Way]:
-    named = ((name, way) for name, (kind, way) in _ways.items() if kind is type(found))
-    return next(named, ("numpy", _ARRAYS))
+    _ways[kind] = _libraries[way.library] = way
 
 
 def _way(found: Any) -> Way:
-    return _named_way(found)[1]
+    return _ways.get(type(found), _ARRAYS)
 
 
 def size(found: Any) -> int:
@@ -193,9 +190,9 @@ def cut(found: Any, runs: Sequence[Run]) -> list[Any]:
 
 def form(found: Any) -> Form | None:
     """Return what memory the other side is to receive large memory into; None for any."""
-    name, way = _named_way(found)
+    way = _way(found)
     said = way.form(found) if way.size(found) >= PIECE else None
-    return None if said is None else (name, *said)
+    return None if said is None else (way.library, *said)
 
 
 def memory_for(body: Mapping[str, Any], sizes: Sequence[int]) -> list[Any]:
@@ -205,9 +202,8 @@ def memory_for(body: Mapping[str, Any], sizes: Sequence[int]) -> list[Any]:
 
 
 def _place(said: Form, size: int) -> Any:
-    if said[0] not in _ways or library(said[0]) is None:
+    if (way := _libraries.get(said[0])) is None or library(said[0]) is None:
         return fresh(size)
-    way = _ways[said[0]][1]
     try:
         made = way.empty(size, *said[1:])
         return way.read(made, 0, size) if way.size(made) == size else fresh(size)
@@ -219,7 +215,7 @@ def _place(said: Form, size: int) -> Any:
 def placed(parts: Sequence[Any], name: str) -> Any:
     """Return the library's object that has the memory of the only part, None if there is none."""
     (part,) = parts if len(parts) == 1 else (None,)
-    return _ways[name][1].owner(getattr(part, "obj", part))  # a read-only one comes as a view
+    return _libraries[name].owner(getattr(part, "obj", part))  # a read-only one comes as a view
 
 
 def same_layout(found: Any, dtype: Any, shape: Any, strides: Any) -> bool:

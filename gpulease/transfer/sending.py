@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import io
+import pickle
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from gpulease.sides.looks import name_of_type
 from gpulease.sides.names.analysis import ANYWHERE
 
-from . import classes
+from . import classes, pieces
 from .api import Absent, PackedComponent, Parcel, Receiver
 from .groups import Component
 from .loader import Staged
@@ -75,6 +76,18 @@ class Going:
         if self.receiver is not None and oid not in self.receiver.holds:
             return None
         return self.pieces.get(oid)
+
+    def cut(self, component: Component) -> tuple[tuple[Any, ...], dict[int, Any], list[Any]]:
+        """Return what a packed component says of its large memory, and what of that travels."""
+        memories, forms, parts = [], {}, list[Any]()
+        for oid, found in component.large.items():
+            known = self.known(oid)
+            runs = pieces.changed(component.pieces[oid], known)
+            if known is None and (form := pieces.form(found)) is not None:
+                forms[len(component.buffers) + len(parts)] = form
+            memories.append((oid, pieces.size(found), runs))
+            parts += map(pickle.PickleBuffer, pieces.cut(found, runs))
+        return tuple(memories), forms, parts
 
     def kept(self, component: Component) -> dict[str, bytes]:
         """Return those that it has aside for the day when a component is needed."""
@@ -157,19 +170,19 @@ def can_rest(component: Component, held: Collection[object]) -> bool:
 
 def rest(component: Component, *, is_compared: bool) -> Resting:
     """Return what is known of a component that can rest."""
-    digest, pieces = b"", dict.fromkeys(component.large, b"")
+    digest, parts = b"", dict.fromkeys(component.large, b"")
     if is_compared:
-        digest, pieces = component.digest, component.pieces
+        digest, parts = component.digest, component.pieces
     return Resting(
-        component.roots, component.classes, component.reads(), digest, pieces, component.nbytes
+        component.roots, component.classes, component.reads(), digest, parts, component.nbytes
     )
 
 
 def arrived(packed: PackedComponent, parcel: Parcel) -> Resting:
     """Return what is known of data that came and that both sides pack alike: it reads nothing."""
     key = frozenset(packed.roots)
-    pieces = {oid: parcel.memories[oid] for oid, _, _ in packed.memories}
-    return Resting(key, parcel.classes[key], set(), parcel.digests[key], pieces, packed.rests)
+    parts = {oid: parcel.memories[oid] for oid, _, _ in packed.memories}
+    return Resting(key, parcel.classes[key], set(), parcel.digests[key], parts, packed.rests)
 
 
 def leads(components: Iterable[Component]) -> dict[str, Leads]:

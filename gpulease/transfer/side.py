@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import secrets
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
@@ -13,7 +12,7 @@ from gpulease.sides.hushed import hushed
 from gpulease.sides.looks import is_a, name_of_type
 from gpulease.sides.undisturbed import undisturbed
 
-from . import commit, holders, leaves, loader, own, pieces, pyplot, sending, state, stayed
+from . import commit, holders, leaves, loader, own, pyplot, sending, state, stayed
 from .api import Absent, PackedComponent, Parcel, Receiver, StageError
 from .by_class import copies
 from .groups import Component
@@ -341,24 +340,17 @@ class Side:
             component = survey.pack(component.roots)
         if component.error is not None:
             raise component.error
-        memories, forms, buffers = [], {}, list(component.buffers)
-        for oid, found in component.large.items():
-            known = going.known(oid)
-            runs = pieces.changed(component.pieces[oid], known)
-            if known is None and (form := pieces.form(found)) is not None:
-                forms[len(buffers)] = form
-            self._pieces.pop(oid, None)  # unless this is acknowledged, all goes the next time
-            memories.append((oid, pieces.size(found), runs))
-            buffers += map(pickle.PickleBuffer, pieces.cut(found, runs))
+        memories, forms, parts = going.cut(component)
+        for oid in component.large:  # unless this is acknowledged, all of it goes the next time
+            self._pieces.pop(oid, None)
         places = (
             (component.members.get(id(obj), (None,))[0], going.pin_of[id(obj)]) for obj in objects
         )
         return PackedComponent(
-            component.order, component.stream, buffers,
+            component.order, component.stream, component.buffers + parts,
             [(place, pin) for place, pin in places if place is not None],
             component.filled, kept, component.deep, same,
-            component.nbytes if same and component.roots in self._resting else 0, tuple(memories),
-            forms,
+            component.nbytes if same and component.roots in self._resting else 0, memories, forms,
         )  # fmt: skip
 
     def _pins_in(self, component: Component, *, kept: bool) -> list[str]:

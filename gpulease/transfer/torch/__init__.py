@@ -38,7 +38,7 @@ ways.enter(
         torch.optim.lr_scheduler.LRScheduler: lambda scheduler: objects.is_raw(type(scheduler)),
     },
 )  # fmt: skip
-pieces.enter("torch", torch.UntypedStorage, memory.LARGE)
+pieces.enter(torch.UntypedStorage, memory.LARGE)
 ways.arrays.append(memory.reduce_array)
 ways.after_packing.append(memory.look)
 ways.valueless.append(tensors.way)

@@ -282,6 +282,7 @@ def _empty(size: int) -> torch.UntypedStorage:
 
 
 LARGE = pieces.Way(
+    "torch",
     torch.UntypedStorage.nbytes,
     lambda storage: f"{storage.nbytes()} bytes {devices.tag_of(storage)}",
     read,
