@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 
 class Place(StrEnum):
@@ -86,8 +86,7 @@ LAST_ERROR = 0
 Progress = Callable[[str, int, int], None]  # (name, bytes done, bytes in all)
 
 
-@dataclass(frozen=True)
-class Absent:
+class Absent(NamedTuple):
     """Why a name is not bound on this side."""
 
     reason: str

@@ -9,7 +9,6 @@ import secrets
 import threading
 from collections.abc import Callable, Collection
 from contextlib import suppress
-from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
@@ -199,8 +198,7 @@ class AwaySide:
         follow(before, self.side.ns)
         del before
         held = self.side.replaced.still_held({})
-        away = {name: astuple(each) for name, each in self.side.away().items()}
-        return {"away": away, "untaken": sorted(untaken), "kept": held}, []
+        return {"away": self.side.away(), "untaken": sorted(untaken), "kept": held}, []
 
     def _pack(self, message: Message) -> tuple[dict[str, Any], list[Any]]:
         body = message.body
@@ -267,7 +265,7 @@ class AwaySide:
 
     def _unpark(self, message: Message) -> tuple[dict[str, Any], list[Any]]:
         away, failed = read(self.side, message.body["path"])
-        return {"away": {name: astuple(each) for name, each in away.items()}, "failed": failed}, []
+        return {"away": away, "failed": failed}, []
 
     def _import(self, message: Message) -> tuple[dict[str, Any], list[Any]]:
         def check() -> None:
