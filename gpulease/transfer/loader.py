@@ -132,6 +132,9 @@ class Here:
             lambda parts: pieces.new(parts, size, dtype, shape, strides),
             partial(self._others.bind, oid),
         )
+        if not found.flags.writeable:  # a view of it may be writeable all the same
+            self.undo.add(lambda: found.setflags(write=False))
+            found.setflags(write=True)
         if not writeable:
             self.undo.add(lambda: found.setflags(write=True))
             self.lock_later(found)

@@ -64,6 +64,17 @@ def test_what_something_holds_sees_the_new_bytes(large):
     run(home, "assert next(seen) == -1 and next(two) == 5 and not a.flags.writeable")
 
 
+def test_a_view_is_writeable_though_its_array_is_not_any_more(large):
+    home, away = large
+    run(home, "a.flags.writeable = False")
+    move(home, away)
+    run(away, "box = [v]")
+    move(away, home)
+    run(home, "v[0, 1] = -2; assert box[0] is v and a[6] == -2 and not a.flags.writeable")
+    move(home, away)
+    run(away, "v[0, 0] = -1; assert a[5:7].tolist() == [-1, -2] and not a.flags.writeable")
+
+
 def test_an_array_of_another_shape_is_another_memory(large):
     home, away = large
     run(away, "del v, turned; a.shape = (1, -1); a[0, 1] = -1; short = np.ones(a.size); a = [a]")
