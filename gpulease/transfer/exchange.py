@@ -140,8 +140,8 @@ class Exchange:
         """Commit what came (main thread)."""
         parcel, state = shipping.decode(message.blobs)
         before, away = dict(self.side.ns), set(self.side.away())
-        untaken = {"n:" + name for name in self._missing.conflicts}
-        shipping.leave_out(parcel, untaken, "it is in conflict")
+        if untaken := {"n:" + name for name in self._missing.conflicts}:
+            shipping.leave_out(parcel, untaken, "it is in conflict")
         if self._beside and parcel.names is not None:
             untaken |= self._missing.part(parcel, self.side.changed())
         self.state.prepare(state)
