@@ -198,7 +198,8 @@ class Component:
     def digest(self) -> bytes:
         """The digest of all that is in it, now: it is asked for while nothing changes that."""
         parts = (buffer_digest(buffer.raw()) for buffer in self.buffers)
-        return combine([self.stream, *parts, *self.pieces.values()])
+        # The names, too: two that are exchanged may be written in the other order.
+        return combine([repr(self.order).encode(), self.stream, *parts, *self.pieces.values()])
 
     @property
     def names(self) -> list[str]:

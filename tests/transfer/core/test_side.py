@@ -403,3 +403,36 @@ def test_a_class_that_nothing_there_refers_to_is_kept_while_both_sides_have_it(s
     gc.collect()
     move(home, away, {"c"}, hand_over=False)
     run(away, "assert c.kept == [1] and c.less == 1")
+
+
+SHARING = {
+    "a list in a dict": "q = [1]; p = {'k': q}",
+    "each has two names": "q = [1]; p = {'k': q}; r = p; s = q",
+    "linked objects": "class N: pass\np = N(); q = N(); p.next = q; p.v = 1; q.v = 2",
+    "linked both ways": "class N: pass\np = N(); q = N(); p.next = q; q.next = p; p.v = 1; q.v = 2",
+    "an array and a view": "import numpy as np; q = np.arange(30000.0); p = [q[3:], 1]",
+    "functions": "def make():\n    v = []\n    def q(): v.append(1); return len(v)\n"
+    "    def p(n=q): v.append(n); return 'p'\n    return p, q\np, q = make()",
+}
+
+
+@pytest.mark.parametrize("make", SHARING.values(), ids=SHARING)
+@pytest.mark.parametrize("at_home", [True, False])
+def test_names_of_what_belongs_together_can_be_exchanged(sides, make, at_home):
+    one, other = sides if at_home else sides[::-1]
+    look = (
+        "seen = [(type(e).__name__, getattr(e, 'v', 0), getattr(e, '__name__', 0)) for e in (p, q)]"
+    )
+    run(one, make)
+    move(one, other)
+    run(other, "p, q = q, p")
+    move(other, one)
+    plain = {}
+    exec(f"{make}\np, q = q, p\n{look}", plain)
+    run(one, look)
+    assert one.ns["seen"] == plain["seen"]
+    run(one, "p, q = q, p")
+    move(one, other)
+    exec(f"p, q = q, p\n{look}", plain)
+    run(other, look)
+    assert other.ns["seen"] == plain["seen"]
