@@ -198,8 +198,9 @@ class Component:
     def digest(self) -> bytes:
         """The digest of all that is in it, now: it is asked for while nothing changes that."""
         parts = (buffer_digest(buffer.raw()) for buffer in self.buffers)
-        # The names, too: two that are exchanged may be written in the other order.
-        return combine([repr(self.order).encode(), self.stream, *parts, *self.pieces.values()])
+        # Names that are exchanged may have been written in another order, into the same bytes.
+        order = repr(sorted(range(len(self.order)), key=self.order.__getitem__)).encode()
+        return combine([order, self.stream, *parts, *self.pieces.values()])
 
     @property
     def names(self) -> list[str]:

@@ -198,7 +198,8 @@ class Side:
         self._resting = {
             key: each
             for key, each in self._resting.items()
-            if key in rested or (each.size > small and key <= bound and self._is_newer(each))
+            if key in rested
+            or (each.size > small and key <= bound and (each.digest or key not in self._base))
         }
         while True:
             survey = self._survey(rest=self._resting.values())
@@ -236,10 +237,6 @@ class Side:
         """Return the large components that both sides have as they were at the last look."""
         found = self._resting.items()
         return [each for key, each in found if self._base.get(key) == each.digest]
-
-    def _is_newer(self, each: Resting) -> bool:
-        """Say whether a component that rests is other than what both sides had."""
-        return bool(each.digest) or plain(each.roots) not in self._base
 
     def _awake(
         self, survey: Survey, now_held: list[str], reached: Collection[str]
