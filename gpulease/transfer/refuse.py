@@ -152,7 +152,6 @@ _HANDLES: dict[tuple[str, str], str] = {
     ("xml", "TreeBuilder"): "a parser of XML",
     ("pyexpat", "xmlparser"): "a parser of XML",
     ("_struct", "unpack_iterator"): "a running struct.iter_unpack",
-    ("_csv", "writer"): "a csv writer",
     ("_lsprof", "Profiler"): "a profiler",
     ("pandas", "TextFileReader"): "a reader of chunks (make it again where it is used)",
     ("numpy", "nditer"): "a running nditer",

@@ -46,7 +46,6 @@ STAYS = {
     "import ssl; x = ssl.create_default_context()": "a context of SSL",
     "import selectors; x = selectors.DefaultSelector()": "a selector of open files",
     "import struct; x = struct.iter_unpack('i', bytes(8))": "a running struct.iter_unpack",
-    "import csv, io; x = csv.writer(io.StringIO())": "a csv writer",
     "import cProfile; x = cProfile.Profile()": "a profiler",
     "import pandas as pd, io; x = pd.read_csv(io.StringIO('a\\n1'), chunksize=1)": "a reader of ch",
 }

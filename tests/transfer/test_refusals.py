@@ -95,3 +95,17 @@ def test_a_name_that_stayed_at_home_explains_itself_beside_the_gpu(shared):
     with pytest.raises(CellError, match="guard stayed in your notebook: a semaphore does not"):
         shared.gpu("work()")
     assert shared.side.explain_stayed("nothing") is None
+
+
+@pytest.mark.parametrize(
+    ("make", "kind"),
+    [
+        ("import csv, io\nx = csv.DictWriter(io.StringIO(), ['a'])", "_csv.writer"),
+        ("import functools\nx = [functools.cmp_to_key(max)(1)]", "functools.KeyWrapper"),
+    ],
+)
+def test_what_python_does_not_pickle_is_refused_by_name(shared, make, kind):
+    play(shared, ["seen = 0\n" + make], beside_gpu=False)
+    with pytest.raises(GPULeaseError, match=f"x cannot travel .*cannot pickle '{kind}' object"):
+        shared.gpu("print(x)")
+    shared.gpu("seen = 1")
