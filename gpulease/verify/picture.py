@@ -40,7 +40,7 @@ _BY_TYPE = frozenset((
 #: Nobody relies on which of two equal ones a name has.
 _VALUES = frozenset((
     datetime.date, datetime.datetime, datetime.time, datetime.timedelta, datetime.timezone,
-    decimal.Decimal, fractions.Fraction, range,
+    decimal.Decimal, fractions.Fraction, range, types.GenericAlias, types.UnionType,
 ))  # fmt: skip
 _ITERATORS: tuple[type, ...] = (
     type(iter([])),
