@@ -190,7 +190,9 @@ class Waiter:
 
     def _wanted(self, options: CellOptions) -> AskBody:
         body: AskBody = {"kernel_id": self._link.kernel_id, "origin": "magic"}
-        gpu_class = options.gpu_class or self._default_class()
+        mine = self._link.mine()  # what waits, or changes its shape, is what a cell means
+        asked = None if mine is None else mine.get("asked_class") or mine["gpu_class"]
+        gpu_class = options.gpu_class or asked or self._default_class()
         if gpu_class is not None:
             body["gpu_class"] = gpu_class
         for name in _ASKED:

@@ -88,6 +88,18 @@ def test_the_wait_is_bounded_and_the_ask_stays(stage: Stage, kernel: HomeKernel)
     assert list(stage.leases) == [LEASE]
 
 
+def test_a_cell_without_a_class_means_the_request_that_waits(
+    stage: Stage, kernel: HomeKernel
+) -> None:
+    """As where the lease changes its GPUs just now: the service refuses a second one."""
+    kernel.run("%gpu request --class large")
+    stage.change(LEASE, gpu_class="small", asked_class="large")
+    for cell in ("%%gpu --no-wait\n1", "%%gpu --no-wait --class small\n1", "%gpu request"):
+        kernel.run(cell)
+    asked = [args["gpu_class"] for name, args in stage.calls if name == "ask"]
+    assert asked == ["large", "large", "small", "large"]
+
+
 def test_a_request_that_waits_is_withdrawn_and_no_gpu_is_given_back(
     stage: Stage, kernel: HomeKernel
 ) -> None:
