@@ -2,7 +2,8 @@
 
 The owner of such memory, an array or a library's object, has the same id on both sides.
 Where the receiver has it, it stays the object that it is, and its bytes are written; the pickle
-holds the id alone.  No more than a piece is copied to find out what changed.
+holds the id alone.  Where not, they are received into the memory of the object that is made.  No
+more than a few pieces are copied to find out what changed.
 """
 
 from __future__ import annotations
