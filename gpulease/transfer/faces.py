@@ -106,8 +106,8 @@ def of_one_frame(kinds: Collection[type], of_kinds: Callable[[set[type]], list[A
     if not of_pandas or len(of_kinds(managers)) > 1:
         return set()
     compiled = {kind for kind in kinds if kind.__name__ == "cython_function_or_method"}
-    made_anew = {kind for kind in of_pandas if kind.__name__.startswith(("Sparse", "Interval"))}
-    return of_pandas - made_anew | compiled | {slice}
+    excepted = {kind for kind in of_pandas if kind.__name__.startswith(("Sparse", "Interval"))}
+    return of_pandas - excepted | compiled | {slice}
 
 
 def _is_range(index: Any) -> bool:
