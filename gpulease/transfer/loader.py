@@ -125,11 +125,10 @@ class Here:
 
     def large(self, oid: str, dtype: Any, shape: Any, strides: Any, writeable: bool) -> Any:
         """Return an array whose memory travels in pieces, the one that is here if there is one."""
-        size = self.memories[oid][0]
         found = self.large_memory(
             oid,
             lambda known: pieces.same_layout(known, dtype, shape, strides),
-            lambda parts: pieces.new(parts, size, dtype, shape, strides),
+            lambda part: pieces.new(part, dtype, shape, strides),
             partial(self._others.bind, oid),
         )
         if not found.flags.writeable:  # a view of it may be writeable all the same
@@ -140,11 +139,9 @@ class Here:
             self.lock_later(found)
         return found
 
-    def large_memory(
-        self, oid: str, is_same: Callable[[Any], bool], make: Callable[[list[Any]], Any],
-        keep: Callable[[Any], None],
-    ) -> Any:  # fmt: skip
-        """Return what has the memory ``oid``, written; ``make`` a new one of parts, ``keep`` it."""
+    def large_memory(self, oid: str, is_same: Callable[[Any], bool], make: Callable[[Any], Any],
+                     keep: Callable[[Any], None]) -> Any:  # fmt: skip
+        """Return what has the memory ``oid``, written; ``make`` a new one of all, ``keep`` it."""
         size, runs, parts = self.memories[oid]
         found = self._others.get(oid)
         if found is not None and is_same(found):
@@ -152,7 +149,7 @@ class Here:
             return found
         if runs != pieces.every(size):
             raise StageError("memory that was here is gone")
-        made = make(parts)
+        made = make(*parts)
         keep(made)
         return made
 

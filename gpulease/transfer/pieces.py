@@ -213,9 +213,8 @@ def _place(said: Form, size: int) -> Any:
         return fresh(size)
 
 
-def placed(parts: Sequence[Any], name: str) -> Any:
-    """Return the library's object that has the memory of the only part, None if there is none."""
-    (part,) = parts if len(parts) == 1 else (None,)
+def placed(part: Any, name: str) -> Any:
+    """Return the library's object into whose memory a part was received, None if there is none."""
     return _libraries[name].owner(getattr(part, "obj", part))  # a read-only one comes as a view
 
 
@@ -242,10 +241,10 @@ def _swap(one: memoryview, other: bytearray) -> None:
         one[at], other[at] = other[at], bytes(one[at])
 
 
-def new(parts: Sequence[Any], nbytes: int, dtype: Any, shape: Any, strides: Any) -> Any:
+def new(part: Any, dtype: Any, shape: Any, strides: Any) -> Any:
     """Return the array into which all of it was received, or a new one with memory of its own."""
     np = library("numpy")
-    if same_layout(made := placed(parts, "numpy"), dtype, shape, strides):
+    if same_layout(made := placed(part, "numpy"), dtype, shape, strides):
         made.setflags(write=True)  # where it was loaded before, and had to be given up
         return made
     for order in "CF":
@@ -253,8 +252,9 @@ def new(parts: Sequence[Any], nbytes: int, dtype: Any, shape: Any, strides: Any)
         if made.strides == strides:
             break
     else:
-        made = np.ndarray(shape, dtype, buffer=OwnedBytes(nbytes), strides=strides)
-    write(made, every(nbytes), parts)
+        own = OwnedBytes(memoryview(part).nbytes)
+        made = np.ndarray(shape, dtype, buffer=own, strides=strides)
+    write(made, every(made.nbytes), [part])
     return made
 
 

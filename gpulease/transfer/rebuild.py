@@ -53,11 +53,9 @@ class Here(Protocol):
     def large(self, oid: str, dtype: Any, shape: Any, strides: Any, writeable: bool) -> Any:
         """Return an array whose memory travels in pieces."""
 
-    def large_memory(
-        self, oid: str, is_same: Callable[[Any], bool], make: Callable[[list[Any]], Any],
-        keep: Callable[[Any], None],
-    ) -> Any:  # fmt: skip
-        """Return what has the memory ``oid``, written; ``make`` a new one of parts, ``keep`` it."""
+    def large_memory(self, oid: str, is_same: Callable[[Any], bool], make: Callable[[Any], Any],
+                     keep: Callable[[Any], None]) -> Any:  # fmt: skip
+        """Return what has the memory ``oid``, written; ``make`` a new one of all, ``keep`` it."""
 
     def lock_later(self, array: Any) -> None:
         """Make an array read-only once all is loaded: others may be views of it."""

@@ -57,8 +57,7 @@ class Going:
         # No name says that a class or a module's part is away, nor what something held there is
         # now that no name leads to it here: these travel.
         if not any(root[0] in "cm" for root in component.roots) and component.names:
-            is_asked = self.wanted is None or component.roots in self.wanted
-            if not is_asked and size > self.small:
+            if not is_due(component, self.wanted, self.small):
                 return False
             if self.receiver is not None and self.taken + size > self.receiver.room:
                 return False
@@ -93,6 +92,11 @@ class Going:
         """Return those that it has aside for the day when a component is needed."""
         found = {oid: self.known(oid) for oid in component.pieces} if self.receiver else {}
         return {oid: digests for oid, digests in found.items() if digests is not None}
+
+
+def is_due(component: Component, wanted: Collection[frozenset[str]] | None, small: int) -> bool:
+    """Say whether a component was asked for, or travels without that."""
+    return wanted is None or component.roots in wanted or component.nbytes <= small
 
 
 def _class_of(component: Component) -> str:

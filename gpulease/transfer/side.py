@@ -219,8 +219,7 @@ class Side:
         self._were_held = now_held
         for each in survey.components:
             if not each.rests and sending.can_rest(each, held[each.roots]):
-                may_travel = wanted is None or each.roots in wanted or each.nbytes <= small
-                is_compared = may_travel or plain(each.roots) in self._base
+                is_compared = sending.is_due(each, wanted, small) or each.roots in self._base
                 self._resting[each.roots] = sending.rest(each, is_compared=is_compared)
         return survey, held, wanted
 

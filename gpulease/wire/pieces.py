@@ -157,6 +157,10 @@ class _Pull:
     asked: dict[tuple[int, int], Asked] = field(default_factory=dict)
     todo: collections.deque[tuple[int, int]] = field(default_factory=collections.deque)
 
+    def place(self, blob: int, at: int, length: int) -> memoryview:
+        """Return where a piece belongs; to be let go of soon, for a value may resize its memory."""
+        return memoryview(self.message.blobs[blob]).cast("B")[at : at + length]
+
 
 @dataclass
 class Pulls:
@@ -239,9 +243,7 @@ class Pulls:
         if pull.asked.get(where) != Asked(len(data), None):
             self._give_up(pull, malformed_error())
             return
-        blob = memoryview(pull.message.blobs[head["blob"]]).cast("B")
-        blob[head["at"] : head["at"] + len(data)] = data
-        del blob  # a value may resize it
+        pull.place(*where, len(data))[:] = data
         self._entered(pull, where)
 
     def given(self, lane: Lane, said: Said) -> None:
@@ -256,9 +258,7 @@ class Pulls:
                 self._give_up(pull, malformed_error())
             self._fill()
             return
-        blob = memoryview(pull.message.blobs[said.blob]).cast("B")
-        lane.take(said, blob[said.at : said.at + said.length])
-        del blob  # a value may resize it
+        lane.take(said, pull.place(*where, said.length))
         self._entered(pull, where)
 
     def target(self, number: int, blob: int, at: int, length: int) -> memoryview | None:
@@ -267,9 +267,7 @@ class Pulls:
         Any thread that brings pieces, which lets go of it before ``brought`` tells of the piece.
         """
         pull = self._pulls.get(number)
-        if pull is None:
-            return None
-        return memoryview(pull.message.blobs[blob]).cast("B")[at : at + length]
+        return None if pull is None else pull.place(blob, at, length)
 
     def brought(self, way: Way, pieces: Iterable[Came]) -> None:
         """Enter pieces that stand in their places already."""

@@ -43,7 +43,7 @@ def test_large_memory_is_not_copied_to_be_sent():
 
 
 def test_a_large_tensor_is_received_into_its_own_memory(new_halves):
-    """The home kernel has no memory for it twice; and what arrived can be used as any other."""
+    """The home kernel does not hold it twice, and the tensor that arrives can be resized."""
     pair = new_halves()
     pair.attach()
     pair.gpu("import torch\nbig = torch.arange(8 * 2**20, dtype=torch.float32)\nview = big[5:]")

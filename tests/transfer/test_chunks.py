@@ -98,7 +98,7 @@ def test_memory_is_asked_for_all_of_it(monkeypatch):
 
 
 def test_a_large_array_is_received_into_its_own_memory(pair):
-    """No side has memory for it twice, and what arrives owns its memory as a new array does."""
+    """Neither side holds it twice, and the array that arrives owns its memory as a new one does."""
     make = (
         "import numpy as np\n"
         "a = np.arange(2**20 + 5.0); f = np.asfortranarray(a[: 2**20].reshape(2, -1))\n"

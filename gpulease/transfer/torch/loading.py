@@ -52,17 +52,17 @@ def large_memory(oid: str, size: int, tag: str) -> Any:
     return here.large_memory(
         oid,
         lambda known: bool(known.nbytes() == size),
-        lambda parts: _new(size, tag, parts),
+        lambda part: _new(size, tag, part),
         lambda made: _keep(oid, made, live),
     )
 
 
-def _new(size: int, tag: str, parts: list[Any]) -> torch.UntypedStorage:
+def _new(size: int, tag: str, part: Any) -> torch.UntypedStorage:
     """Return a storage with these bytes: the one into which they were received where that is it."""
-    came = pieces.placed(parts, "torch")
+    came = pieces.placed(part, "torch")
     made = devices.empty(size, tag, rebuild.here().side, came)
     if made is not came:
-        pieces.write(made, pieces.every(size), parts)
+        put(made, 0, part, None)
     return made
 
 
